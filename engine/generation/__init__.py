@@ -1,0 +1,1 @@
+"""From a request to a finished picture: prompt, latents, denoising, previews."""

@@ -1,0 +1,1 @@
+"""Who decides, call by call, whether a compiled plan or the eager module answers."""

@@ -1,0 +1,1 @@
+"""Model folders: what they are, and loading them."""

@@ -1,0 +1,1 @@
+"""Picture files: their names, their metadata, writing them whole."""

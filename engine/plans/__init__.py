@@ -1,0 +1,1 @@
+"""One module ready to run: eagerly, or compiled by a backend."""

@@ -1,0 +1,1 @@
+"""Between pictures and latents."""
