@@ -1,0 +1,64 @@
+"""Prompts to embeddings: in chunks of the encoder's length, so that a long prompt is encoded in full, and kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+
+from engine.cancellation import CancellationToken
+from engine.models.model import Model
+
+KEPT = 64  # embeddings of prompts; some hundred kilobytes each at most
+
+
+class PromptEncoder:
+    """Encodes prompts with a model's text encoder and keeps the embeddings of the last prompts.
+
+    What is kept belongs to the kind of plan that made it, so that a picture has the same bits whether its prompt was
+    encoded for it or kept.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._kept: OrderedDict[tuple[str, int, bool], torch.Tensor] = OrderedDict()
+
+    def chunks(self, prompt: str) -> list[list[int]]:
+        """The prompt's token ids without start and end tokens, cut to the encoder's length; one empty chunk for ""."""
+        tokens = self._model.tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]
+        length = self._model.description.text_length - 2
+        return [tokens[start : start + length] for start in range(0, len(tokens), length)] or [[]]
+
+    async def encode(self, prompt: str, chunks: int, compiled: bool, token: CancellationToken) -> torch.Tensor:
+        """Embeddings [1, chunks * text length, width]: each chunk encoded alone, then joined along the tokens.
+
+        `chunks` may exceed what the prompt fills; the rest are empty chunks, so that prompt and negative prompt match.
+        """
+        key = (prompt, chunks, compiled)
+        if (kept := self._kept.get(key)) is not None:
+            self._kept.move_to_end(key)
+            return kept
+        pieces = self.chunks(prompt)
+        pieces += [[]] * (chunks - len(pieces))
+        encoded = [await self._model.text_encoder.run(self._inputs(piece), compiled, token) for piece in pieces]
+        embeddings = torch.cat(encoded, dim=1)
+        self._kept[key] = embeddings
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return embeddings
+
+    def _inputs(self, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        model = self._model
+        tokenizer, length = model.tokenizer, model.description.text_length
+        start = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+        end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+        whole = [start, *tokens, end]
+        padding = length - len(whole)
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
+        mask = [1] * len(whole) + [0 if model.uses_attention_mask else 1] * padding
+        ids = torch.tensor([whole + [pad] * padding], dtype=torch.int64, device=model.device)
+        return ids, torch.tensor([mask], dtype=torch.int64, device=model.device)
+
+    def forget(self) -> None:
+        """Drop every kept embedding."""
+        self._kept.clear()

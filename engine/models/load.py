@@ -1,0 +1,124 @@
+"""Loading a model's modules: from local safetensors files only, tensor by tensor, so that it can stop at any of them.
+
+Weights are read through the file's memory map, never unpickled; nothing reaches for a hub. The modules are built
+without memory for their weights and get each tensor as it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import init_empty_weights
+from safetensors import SafetensorError, safe_open
+
+from engine.cancellation import CancellationToken
+from engine.errors import ModelRefused
+from engine.models.description import check_header, read_config, weight_files
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Progress = Callable[[float], None]
+_OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
+_TEXT_ENCODERS = {"BertModel": {"add_pooling_layer": False}, "CLIPTextModel": {}}
+
+
+def load_module(
+    folder: Path,
+    part: str,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    progress: Progress = lambda fraction: None,
+    token: CancellationToken = CancellationToken.none,
+) -> torch.nn.Module:
+    """Load one part ("text_encoder", "unet" or "vae") of a model in diffusers' layout, in eval mode, without gradients.
+
+    `progress` hears fractions in 0..1. Raises `ModelRefused` for missing or misshapen tensors and damaged files,
+    and `OperationCancelled` between two tensors.
+    """
+    token.raise_if_cancelled()
+    config = read_config(folder / part / "config.json")
+    with init_empty_weights(include_buffers=False):
+        module = _build(folder, part, config)
+    expected = dict(module.named_parameters()) | dict(module.named_buffers())
+    missing = {name for name, _ in module.named_parameters()}
+    files = weight_files(folder, part)
+    for number, file in enumerate(files):
+        for name, tensor, fraction in _tensors(file, token):
+            progress((number + fraction) / len(files))
+            name = _current_name(name, expected)
+            if name is None:
+                continue
+            if tensor.shape != expected[name].shape:
+                raise ModelRefused(
+                    f"{file}: {name} has the shape {tuple(tensor.shape)}, the config asks for "
+                    f"{tuple(expected[name].shape)}. The weights and the config don't belong together."
+                )
+            _assign(module, name, tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None))
+            missing.discard(name)
+    if missing:
+        raise ModelRefused(f"{folder / part} lacks {len(missing)} tensors, {min(missing)} for one: it isn't complete.")
+    return module.to(device).eval().requires_grad_(False)
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model folder. Raises `ModelRefused` where its files are missing or broken."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder / "tokenizer", local_files_only=True)
+    except Exception as error:  # the library raises whatever its parsers raise
+        raise ModelRefused(f"The tokenizer in {folder / 'tokenizer'} can't be read ({error}).") from error
+
+
+def _build(folder: Path, part: str, config: dict[str, Any]) -> torch.nn.Module:
+    import diffusers
+    import transformers
+
+    try:
+        if part == "text_encoder":
+            name = next(iter(config.get("architectures") or []), None)
+            if name not in _TEXT_ENCODERS:
+                raise ModelRefused(f"{folder / part} holds a {name}; text encoders known here: {', '.join(_TEXT_ENCODERS)}.")
+            options = transformers.AutoConfig.for_model(**config)
+            return getattr(transformers, name)(options, **_TEXT_ENCODERS[name])
+        cls = diffusers.UNet2DConditionModel if part == "unet" else diffusers.AutoencoderKL
+        return cls.from_config(config)
+    except (TypeError, ValueError, KeyError, AttributeError, ZeroDivisionError) as error:
+        raise ModelRefused(f"The config in {folder / part} describes no working module ({error}).") from error
+
+
+def _tensors(file: Path, token: CancellationToken) -> Iterator[tuple[str, torch.Tensor, float]]:
+    check_header(file)
+    try:
+        with safe_open(file, framework="pt", device="cpu") as opened:
+            names = list(opened.keys())
+            for k, name in enumerate(names):
+                token.raise_if_cancelled()
+                yield name, opened.get_tensor(name), (k + 1) / len(names)
+    except SafetensorError as error:
+        raise ModelRefused(f"{file} can't be read: {error}.") from error
+
+
+def _current_name(name: str, expected: dict[str, torch.Tensor]) -> str | None:
+    """The module's name for a stored tensor: as it is, or from older layouts; None for what isn't used."""
+    if name in expected:
+        return name
+    parts = name.split(".")
+    renamed = ".".join(_OLD_ATTENTION.get(part, part) for part in parts)
+    for candidate in (renamed, name.removeprefix("text_model."), f"text_model.{name}"):
+        if candidate in expected:
+            return candidate
+    return None
+
+
+def _assign(module: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
+    owner, _, leaf = name.rpartition(".")
+    part = module.get_submodule(owner)
+    if leaf in part._parameters:
+        part._parameters[leaf] = torch.nn.Parameter(tensor, requires_grad=False)
+    else:
+        part._buffers[leaf] = tensor

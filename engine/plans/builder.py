@@ -1,0 +1,157 @@
+"""Builds plans on a background thread: finds or converts the model, then compiles it for a signature."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import platform
+import queue
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from engine.cancellation import CancellationToken
+from engine.errors import HostClosed, OperationCancelled, PlanFailed
+from engine.plans.openvino import OpenVinoPlan
+from engine.plans.plan import Plan, Signature
+from engine.plans.store import PlanStore, sha256
+from engine.plans.wire import ChildProcess
+
+log = logging.getLogger(__name__)
+
+CONVERTER_REVISION = 1  # raised when converter.py makes a different model from the same module
+_LIBRARIES = ("openvino", "torch", "diffusers", "transformers")
+
+
+@dataclass(frozen=True)
+class PlanSource:
+    """What a plan is made from: one component of a model folder with the weights that lie there."""
+
+    folder: Path
+    component: str
+    part: str
+
+
+@dataclass
+class _Build:
+    source: PlanSource
+    signature: Signature
+    token: CancellationToken
+    future: Future[Plan]
+
+
+class PlanBuilder:
+    """One build at a time, in the order asked for. `on_change` hears the names of the components being built.
+
+    `folder` keeps converted models from one run of the program to the next; None keeps them in a temporary folder.
+    """
+
+    def __init__(self, folder: Path | None, on_change: Callable[[tuple[str, ...]], None] = lambda names: None) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="safelight-plans-") if folder is None else None
+        self._store = PlanStore(Path(self._temporary.name) if self._temporary is not None else folder or Path())
+        self._on_change = on_change
+        self._builds: queue.SimpleQueue[_Build | None] = queue.SimpleQueue()
+        self._pending: list[_Build] = []
+        self._life = CancellationToken()
+        self._converter: ChildProcess | None = None
+        self._content: dict[tuple[Path, int, int], str] = {}
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def build(self, source: PlanSource, signature: Signature, token: CancellationToken) -> Future[Plan]:
+        """Ask for a plan. The future fails with `PlanFailed`, or `OperationCancelled` once nothing of it runs."""
+        build = _Build(source, signature, token, Future())
+        with self._lock:
+            if self._life.is_cancelled:
+                raise HostClosed("The engine is closed.")
+            self._pending.append(build)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="safelight-builder", daemon=True)
+                self._thread.start()
+        self._builds.put(build)
+        self._tell()
+        return build.future
+
+    def _run(self) -> None:
+        while (build := self._builds.get()) is not None:
+            with self._life.linked() as token:
+                unregister = build.token.on_cancel(token.cancel)
+                try:
+                    build.future.set_result(self._build(build, token))
+                except (PlanFailed, OperationCancelled) as error:
+                    build.future.set_exception(error)
+                except Exception as error:
+                    log.exception("building a plan failed")
+                    build.future.set_exception(PlanFailed(f"A plan could not be built: {error}"))
+                finally:
+                    unregister()
+            with self._lock:
+                self._pending.remove(build)
+                idle = not self._pending
+            if idle:
+                self._end_converter()
+            self._tell()
+        self._end_converter()
+
+    def _tell(self) -> None:
+        with self._lock:
+            names = tuple(dict.fromkeys(build.source.component for build in self._pending))
+        self._on_change(names)
+
+    def _build(self, build: _Build, token: CancellationToken) -> Plan:
+        token.raise_if_cancelled()
+        key = self._key(build.source, token)
+        path = self._store.find(key)
+        if path is None:
+            path = self._store.add(key, lambda target: self._convert(build.source, target, token))
+        return OpenVinoPlan(path, build.signature, token)
+
+    def _convert(self, source: PlanSource, target: Path, token: CancellationToken) -> None:
+        token.raise_if_cancelled()
+        if self._converter is None or not self._converter.is_running:
+            self._converter = ChildProcess("--plan-converter")
+        child = self._converter
+        unregister = token.on_cancel(child.kill)
+        try:
+            child.wire.send("convert", str(source.folder), source.component, str(target))
+            answer = child.wire.receive()
+        except (EOFError, OSError, ValueError) as error:
+            token.raise_if_cancelled()
+            raise PlanFailed(f"The process converting the {source.component} ended unexpectedly.") from error
+        finally:
+            unregister()
+        if answer[0] != "converted":
+            raise PlanFailed(f"OpenVINO can't convert the {source.component}: {answer[1]}")
+
+    def _end_converter(self) -> None:
+        if self._converter is not None:
+            self._converter.kill()
+            self._converter = None
+
+    def _key(self, source: PlanSource, token: CancellationToken) -> str:
+        parts = [f"{name} {version(name)}" for name in _LIBRARIES]
+        parts += [f"revision {CONVERTER_REVISION}", source.component, platform.machine()]
+        place = source.folder / source.part
+        for file in sorted([*place.glob("*.safetensors"), *place.glob("config.json")]):
+            token.raise_if_cancelled()
+            stat = file.stat()
+            identity = (file, stat.st_size, stat.st_mtime_ns)
+            if identity not in self._content:
+                self._content[identity] = sha256(file)
+            parts.append(self._content[identity])
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def close(self) -> None:
+        """Stop the build that runs, fail those that wait, end the child process."""
+        with self._lock:
+            thread = self._thread
+            self._life.cancel("The engine is closing.")
+            self._builds.put(None)
+        if thread is not None:
+            thread.join()
+        if self._temporary is not None:
+            self._temporary.cleanup()

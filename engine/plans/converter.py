@@ -1,0 +1,54 @@
+"""The child process that turns torch modules into OpenVINO models. Conversion is long, pure-Python work.
+
+Messages in: ("convert", model folder, component, path to write). Out: ("converted",) or ("refused", sentence).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from engine.plans.openvino_runtime import import_openvino
+from engine.plans.wire import Wire
+
+
+def serve(wire: Wire) -> None:
+    """Convert one component after the other until the pipe closes, at low priority."""
+    if hasattr(os, "nice"):
+        os.nice(10)
+    while True:
+        try:
+            _, folder, component, path = wire.receive()
+        except EOFError:
+            return
+        threading.Thread(target=_answer, args=(wire, Path(folder), component, Path(path)), daemon=True).start()
+
+
+def _answer(wire: Wire, folder: Path, component: str, path: Path) -> None:
+    try:
+        convert(folder, component, path)
+        wire.send("converted")
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            os._exit(1)
+        wire.send("refused", f"{path} can't be written: {error.strerror}")
+    except Exception as error:
+        wire.send("refused", f"{type(error).__name__}: {error}")
+
+
+def convert(folder: Path, component: str, path: Path) -> None:
+    """Write the component as an OpenVINO model in f32, with every size left open: `path` (.xml) and its .bin."""
+    import torch
+
+    from engine.importing import import_torch
+    from engine.models.components import Component, as_function, example_inputs
+    from engine.models.load import load_module
+
+    import_torch()
+    openvino = import_openvino()
+    part = Component(component)
+    module = load_module(folder, part.folder)
+    with torch.no_grad():
+        model = openvino.convert_model(as_function(part, module), example_input=example_inputs(part, module))
+    openvino.save_model(model, path, compress_to_fp16=False)
