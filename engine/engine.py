@@ -259,9 +259,7 @@ class Engine:
         except NonFiniteLatents as error:
             raise NonFiniteLatents(precision_remedy(error, torch.float32)) from error
 
-    async def _save(
-        self, image: RgbImage, request: GenerationRequest, made_with: MadeWith
-    ) -> tuple[Any, str | None]:
+    async def _save(self, image: RgbImage, request: GenerationRequest, made_with: MadeWith) -> tuple[Any, str | None]:
         folder = self._settings.output_folder
         if folder is None:
             return None, None
@@ -291,7 +289,11 @@ class Engine:
             device = best_device()
             wanted = dtype or device.dtype
             current = self._painter
-            if current is not None and current.model.description == description and wanted in (current.model.dtype, None):
+            if (
+                current is not None
+                and current.model.description == description
+                and wanted in (current.model.dtype, None)
+            ):
                 return current
             model = await load(
                 description, self._stream, self._plan_builder(device.torch_name), device.torch_name, wanted,
@@ -326,7 +328,7 @@ class Engine:
         return self._builder
 
     def _start_import(self) -> Future[None]:
-        """Import torch on a thread of its own, once. A cancelled job doesn't wait for it; the next one finds it done."""
+        """Import torch on a thread of its own, once. A cancelled job doesn't wait for it; the next finds it done."""
         with self._import_lock:
             if self._imported is None:
                 future: Future[None] = Future()
@@ -382,15 +384,19 @@ class Engine:
 
 
 async def _unless_cancelled(future: asyncio.Future[None], token: CancellationToken) -> None:
-    """Wait for something that goes on by itself; leave at once, with `OperationCancelled`, when the token is cancelled."""
+    """Wait for something that goes on by itself; raise `OperationCancelled` at once when the token is cancelled."""
     loop = asyncio.get_running_loop()
-    cancelled: asyncio.Future[None] = loop.create_future()
-    unregister = token.on_cancel(
-        lambda: loop.call_soon_threadsafe(lambda: cancelled.done() or cancelled.set_result(None))
-    )
+    cancelled = asyncio.Event()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(cancelled.set)
+
+    unregister = token.on_cancel(wake)
+    waiting = loop.create_task(cancelled.wait())
     try:
-        await asyncio.wait([future, cancelled], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((asyncio.ensure_future(future), waiting), return_when=asyncio.FIRST_COMPLETED)
     finally:
         unregister()
+        waiting.cancel()
     token.raise_if_cancelled()
     await future

@@ -1,4 +1,4 @@
-"""The errors that the engine raises. Each message is a sentence for a person: what happened, to which file, what to do."""
+"""What the engine raises. Each message is a sentence for a person: what happened, to which file, what to do."""
 
 
 class SafelightError(Exception):

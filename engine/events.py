@@ -153,7 +153,7 @@ class EventStream:
         if waiting is not None:
             loop, future = waiting
             try:
-                loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+                loop.call_soon_threadsafe(_wake, future)
             except RuntimeError:  # the reader's loop is closed: nobody is listening any more
                 return
 
@@ -184,3 +184,8 @@ class EventStream:
             yield event
             if isinstance(event, ENDS):
                 return
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

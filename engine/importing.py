@@ -24,7 +24,7 @@ _done = False
 
 
 def import_torch() -> None:
-    """Import torch, diffusers and transformers, once; later calls return at once. Takes seconds: not for the Qt thread."""
+    """Import torch, diffusers and transformers, once. Takes seconds: not for the Qt thread."""
     global _done
     with _lock:
         if _done:

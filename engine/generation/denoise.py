@@ -1,11 +1,12 @@
-"""The denoising loop: prediction, guidance, scheduler step, one after the other, with the preview beside the next prediction."""
+"""The denoising loop: prediction, guidance, scheduler step; each preview is made beside the next prediction."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -60,14 +61,16 @@ async def denoise(
     options = {"generator": generator} if _takes_generator(scheduler) else {}
     # A sampler may run more evaluations than steps times its order (PNDM warms up with one).
     warm_up = max(0, len(scheduler.timesteps) - schedule.steps * schedule.evaluations)
-    finished: Coroutine[Any, Any, None] = _nothing()
+    to_report: Callable[[], Awaitable[None]] = _nothing
     clean, started = latents, time.perf_counter()
     for position, timestep in enumerate(scheduler.timesteps):
         token.raise_if_cancelled()
-        model_input = scheduler.scale_model_input(latents, timestep) if hasattr(scheduler, "scale_model_input") else latents
+        model_input = (
+            scheduler.scale_model_input(latents, timestep) if hasattr(scheduler, "scale_model_input") else latents
+        )
         batch = torch.cat([model_input] * prompt.shape[0])
-        prediction = (await _both(predict(batch, timestep.float().cpu(), prompt), finished))[0]
-        finished = _nothing()
+        prediction = await _beside(predict(batch, timestep.float().cpu(), prompt), to_report())
+        to_report = _nothing
         if prompt.shape[0] == 2:
             negative, positive = prediction.chunk(2)
             prediction = negative + guidance_scale * (positive - negative)
@@ -81,8 +84,8 @@ async def denoise(
         last = position == len(scheduler.timesteps) - 1
         if done >= 0 and (done % schedule.evaluations == schedule.evaluations - 1 or last):
             seconds, started = time.perf_counter() - started, time.perf_counter()
-            finished = _report(report, previews, clean, step, schedule.steps, seconds)
-    await finished
+            to_report = partial(_report, report, previews, clean, step, schedule.steps, seconds)
+    await to_report()
     token.raise_if_cancelled()
     return latents
 
@@ -103,13 +106,14 @@ async def _nothing() -> None:
     return None
 
 
-async def _both(first: Awaitable[torch.Tensor], second: Awaitable[None]) -> tuple[torch.Tensor, None]:
-    """Run two things side by side and end only when both have ended; then raise what either raised."""
-    results = await asyncio.gather(first, second, return_exceptions=True)
-    for result in results:
+async def _beside(prediction: Awaitable[torch.Tensor], report: Awaitable[None]) -> torch.Tensor:
+    """Await the prediction with the last step's report beside it; end only when both have, raise what either raised."""
+    predicted, reported = await asyncio.gather(prediction, report, return_exceptions=True)
+    for result in (predicted, reported):
         if isinstance(result, BaseException):
             raise result
-    return results[0], None  # type: ignore[return-value]
+    assert isinstance(predicted, torch.Tensor)
+    return predicted
 
 
 def _takes_generator(scheduler: Any) -> bool:

@@ -93,7 +93,12 @@ class Painter:
         embeddings = torch.cat([await self._prompts.encode(prompt, chunks, compiled, token) for prompt in prompts])
         scheduler = make_scheduler(request.sampler, model.description.scheduler_config, request.seed)
         scheduler.set_timesteps(request.steps)
-        schedule = Schedule(scheduler, request.steps, evaluations_per_step(request.sampler), model.description.prediction)
+        schedule = Schedule(
+            scheduler,
+            request.steps,
+            evaluations_per_step(request.sampler),
+            model.description.prediction,
+        )
         factor = model.vae.factor
         height, width = request.height // factor, request.width // factor
         noise, generator = initial_noise(request.seed, model.latent_channels, height, width)

@@ -1,7 +1,7 @@
 """Previews: the clean picture that a step predicts, not the noisy latents, as a small RGB image.
 
-A preview is a linear projection of the latents, one pixel for each of theirs, or the VAE's own decode where that costs less
-than a tenth of a step.
+A preview is a linear projection of the latents, one pixel for each of theirs, or the VAE's own decode where that costs
+less than a tenth of a step.
 """
 
 from __future__ import annotations

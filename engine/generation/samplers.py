@@ -74,7 +74,7 @@ def make_scheduler(sampler: Sampler, config: dict[str, Any], seed: int) -> Sched
 
 
 def prediction_type(config: dict[str, Any]) -> str:
-    """"epsilon", "v_prediction" or "flow_prediction", read from a scheduler's config."""
+    """ "epsilon", "v_prediction" or "flow_prediction", read from a scheduler's config."""
     if str(config.get("_class_name", "")).startswith("FlowMatch") or config.get("use_flow_sigmas"):
         return FLOW
     return str(config.get("prediction_type", EPSILON))

@@ -137,8 +137,15 @@ def describe(name: str) -> ModelDescription:
 
 
 def _assemble(
-    name: str, folder: Path, beside: Beside, unet: Mapping[str, Any], vae: Mapping[str, Any], text: Mapping[str, Any],
-    tokenizer: Mapping[str, Any], scheduler: dict[str, Any], prediction: str,
+    name: str,
+    folder: Path,
+    beside: Beside,
+    unet: Mapping[str, Any],
+    vae: Mapping[str, Any],
+    text: Mapping[str, Any],
+    tokenizer: Mapping[str, Any],
+    scheduler: dict[str, Any],
+    prediction: str,
 ) -> ModelDescription:
     vae_factor = 2 ** (len(vae["block_out_channels"]) - 1)
     side = int(unet["sample_size"]) * vae_factor
@@ -162,9 +169,11 @@ def _assemble(
     )
 
 
-# Stable Diffusion 1.x and 2.x latents (times the scaling factor) to RGB, as measured by many; a few decimals are enough.
+# Latents of Stable Diffusion 1.x and 2.x, times their scaling factor, to RGB: measured by many.
 _FAMILY_LATENT_RGB = {
-    4: LatentRgb(factors=((0.298, 0.207, 0.208), (0.187, 0.286, 0.173), (-0.158, 0.189, 0.264), (-0.184, -0.271, -0.473)))
+    4: LatentRgb(
+        factors=((0.298, 0.207, 0.208), (0.187, 0.286, 0.173), (-0.158, 0.189, 0.264), (-0.184, -0.271, -0.473))
+    )
 }
 
 
@@ -197,7 +206,9 @@ def read_config(path: Path) -> dict[str, Any]:
 def weight_files(folder: Path, component: str) -> list[Path]:
     """The safetensors files of a component, shards in order. Pickles are refused, never opened."""
     place = folder / component
-    files = sorted(p for p in place.glob("*.safetensors") if ".fp16." not in p.name) or sorted(place.glob("*.safetensors"))
+    files = sorted(p for p in place.glob("*.safetensors") if ".fp16." not in p.name) or sorted(
+        place.glob("*.safetensors")
+    )
     if files:
         return files
     pickles = sorted([*place.glob("*.bin"), *place.glob("*.ckpt"), *place.glob("*.pt"), *place.glob("*.pth")])

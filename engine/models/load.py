@@ -49,16 +49,16 @@ def load_module(
     for number, file in enumerate(files):
         for name, tensor, fraction in _tensors(file, token):
             progress((number + fraction) / len(files))
-            name = _current_name(name, expected)
-            if name is None:
+            target = _current_name(name, expected)
+            if target is None:
                 continue
-            if tensor.shape != expected[name].shape:
+            if tensor.shape != expected[target].shape:
                 raise ModelRefused(
                     f"{file}: {name} has the shape {tuple(tensor.shape)}, the config asks for "
-                    f"{tuple(expected[name].shape)}. The weights and the config don't belong together."
+                    f"{tuple(expected[target].shape)}. The weights and the config don't belong together."
                 )
-            _assign(module, name, tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None))
-            missing.discard(name)
+            _assign(module, target, tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None))
+            missing.discard(target)
     if missing:
         raise ModelRefused(f"{folder / part} lacks {len(missing)} tensors, {min(missing)} for one: it isn't complete.")
     return module.to(device).eval().requires_grad_(False)
@@ -82,7 +82,9 @@ def _build(folder: Path, part: str, config: dict[str, Any]) -> torch.nn.Module:
         if part == "text_encoder":
             name = next(iter(config.get("architectures") or []), None)
             if name not in _TEXT_ENCODERS:
-                raise ModelRefused(f"{folder / part} holds a {name}; text encoders known here: {', '.join(_TEXT_ENCODERS)}.")
+                raise ModelRefused(
+                    f"{folder / part} holds a {name}; text encoders known here: {', '.join(_TEXT_ENCODERS)}."
+                )
             options = transformers.AutoConfig.for_model(**config)
             return getattr(transformers, name)(options, **_TEXT_ENCODERS[name])
         cls = diffusers.UNet2DConditionModel if part == "unet" else diffusers.AutoencoderKL

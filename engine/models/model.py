@@ -49,7 +49,9 @@ class Model:
         self.prompt_width: int = modules["unet"].config.cross_attention_dim
         self.uses_attention_mask = bool(getattr(modules["text_encoder"].config, "use_attention_mask", False))
         runners = {
-            component: Runner(self._host(component, builder, on_ready), as_function(component, modules[component.folder]), stream)
+            component: Runner(
+                self._host(component, builder, on_ready), as_function(component, modules[component.folder]), stream
+            )
             for component in Component
         }
         self.text_encoder = runners[Component.TEXT_ENCODER]
@@ -133,16 +135,16 @@ async def load(
     Raises `ModelRefused`, naming the file, and `OperationCancelled` between any two tensors; nothing stays then.
     """
 
-    def read() -> tuple[dict[str, torch.nn.Module], PreTrainedTokenizerBase]:
+    def read() -> tuple[dict[str, Any], PreTrainedTokenizerBase]:
         done = 0.0
-        modules: dict[str, torch.nn.Module] = {}
+        modules: dict[str, Any] = {}
         for part, share in _PARTS:
             name, start = part.replace("_", " "), done
 
             def report(fraction: float, name: str = name, start: float = start, share: float = share) -> None:
                 progress(name, start + share * fraction)
 
-            module = load_module(description.folder, part, dtype, device, report, token)
+            module: Any = load_module(description.folder, part, dtype, device, report, token)
             modules[part] = module.to(memory_format=torch.channels_last) if part != "text_encoder" else module
             stream.watch(module)
             done += share

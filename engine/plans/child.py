@@ -1,4 +1,4 @@
-"""Entry of the engine's child processes: `--plan-converter` and `--plan-worker`, each speaking over stdin and stdout."""
+"""Entry of the engine's child processes, `--plan-converter` and `--plan-worker`, which speak over stdin and stdout."""
 
 from __future__ import annotations
 

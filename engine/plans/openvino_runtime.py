@@ -18,7 +18,7 @@ class _SilentTelemetry:
 
 
 def import_openvino() -> Any:
-    """The `openvino` module. Its usage events and the folder ~/intel come from openvino_telemetry, which a stub replaces."""
+    """The `openvino` module. What sends usage events and writes ~/intel is openvino_telemetry: a stub replaces it."""
     stub: Any = types.ModuleType("openvino_telemetry")
     stub.Telemetry = _SilentTelemetry
     sys.modules["openvino_telemetry"] = stub

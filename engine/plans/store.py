@@ -1,8 +1,8 @@
 """Converted models on disk, keyed by what they were made from, whole or not at all, never trusted.
 
 An entry is a folder named by its key, holding model.xml, model.bin and manifest.json with their SHA-256 sums. It is
-written under a temporary name and renamed. An entry whose sums don't match is removed before any parser sees it. OpenVINO
-models are data: reading one runs no code of theirs.
+written under a temporary name and renamed. An entry whose sums don't match is removed before any parser sees it.
+OpenVINO models are data: reading one runs no code of theirs.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class PlanStore:
     def _trim(self, keep: str) -> None:
         """Forget the entries unused for longest until the store fits its bound."""
         entries = sorted(
-            (entry for entry in self._folder.iterdir() if not entry.name.startswith(".")), key=lambda e: e.stat().st_mtime
+            (entry for entry in self._folder.iterdir() if not entry.name.startswith(".")),
+            key=lambda e: e.stat().st_mtime,
         )
         sizes = {entry: sum(file.stat().st_size for file in entry.iterdir()) for entry in entries}
         total = sum(sizes.values())

@@ -51,7 +51,11 @@ class ChildProcess:
         """`job` is a command of `engine.plans.child`, such as "--plan-worker"."""
         flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
         self._process = subprocess.Popen(
-            [*_interpreter(), job], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(), creationflags=flags
+            [*_interpreter(), job],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=_environment(),
+            creationflags=flags,
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

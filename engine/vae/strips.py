@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 # Multiply-adds of one strip: about 20 ms at 50 GFLOP/s, well below what a cancel may take.
 STRIP_WORK = 1_000_000_000
@@ -19,11 +19,12 @@ STRIP_WORK = 1_000_000_000
 
 def run_by_strips(vae: torch.nn.Module, checkpoint: Callable[[], None]) -> None:
     """Make the convolutions and the attention of `vae` run by strips where they are large. Weights are untouched."""
-    for module in vae.modules():
-        if isinstance(module, torch.nn.Conv2d) and module.padding_mode == "zeros" and module.groups == 1:
-            module.forward = _StripConvolution(module, checkpoint)
-        elif hasattr(module, "set_processor") and hasattr(module, "to_q"):
-            module.set_processor(_BlockAttention(checkpoint))
+    part: Any
+    for part in vae.modules():
+        if isinstance(part, torch.nn.Conv2d) and part.padding_mode == "zeros" and part.groups == 1:
+            setattr(part, "forward", _StripConvolution(part, checkpoint))  # noqa: B010
+        elif hasattr(part, "set_processor") and hasattr(part, "to_q"):
+            part.set_processor(_BlockAttention(checkpoint))
 
 
 class _StripConvolution:
@@ -41,10 +42,9 @@ class _StripConvolution:
         rows = max(8, STRIP_WORK // max(1, row_work))
         if isinstance(c.padding, str) or height <= rows:
             return c._conv_forward(x, c.weight, c.bias)
-        out = torch.empty(
-            (x.shape[0], c.out_channels, height, width), dtype=x.dtype, device=x.device,
-            memory_format=torch.channels_last if x.is_contiguous(memory_format=torch.channels_last) else torch.contiguous_format,
-        )  # fmt: skip
+        layout = torch.channels_last if x.is_contiguous(memory_format=torch.channels_last) else torch.contiguous_format
+        shape = (x.shape[0], c.out_channels, height, width)
+        out = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=layout)
         for top in range(0, height, rows):
             self._checkpoint()
             bottom = min(top + rows, height)
@@ -53,10 +53,10 @@ class _StripConvolution:
             strip = x[:, :, max(first, 0) : min(last, x.shape[2])]
             above, below = max(-first, 0), max(last - x.shape[2], 0)
             if above or below:
-                strip = F.pad(strip, (0, 0, above, below))
-            out[:, :, top:bottom] = F.conv2d(
+                strip = functional.pad(strip, (0, 0, above, below))
+            out[:, :, top:bottom] = functional.conv2d(
                 strip, c.weight, c.bias, c.stride, (0, padding[1]), c.dilation, c.groups
-            )  # fmt: skip
+            )
         return out
 
 
@@ -84,7 +84,7 @@ class _BlockAttention:
         parts = []
         for start in range(0, queries.shape[2], block):
             self._checkpoint()
-            parts.append(F.scaled_dot_product_attention(queries[:, :, start : start + block], keys, values))
+            parts.append(functional.scaled_dot_product_attention(queries[:, :, start : start + block], keys, values))
         x = torch.cat(parts, dim=2).transpose(1, 2).reshape(batch, -1, channels)
         x = attn.to_out[1](attn.to_out[0](x)).transpose(-1, -2).reshape(batch, channels, height, width)
         if attn.residual_connection:

@@ -13,8 +13,8 @@ from engine.vae.strips import run_by_strips
 
 
 class Vae:
-    """AutoencoderKL (Kingma & Welling 2014; Rombach et al. 2022): pictures in -1..1, latents scaled to the unit variance
-    that the noise predictor works with.
+    """AutoencoderKL (Kingma & Welling 2014; Rombach et al. 2022). Pictures are in -1..1; latents are scaled to the unit
+    variance that the noise predictor works with.
 
     `set_tiling` and `set_slicing` raise the structure version of both halves where they change something. A tiled
     decode runs eagerly: its loops over tiles are Python, which a compiled graph of one size doesn't hold.
