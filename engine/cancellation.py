@@ -48,8 +48,8 @@ class CancellationToken:
         with self._lock:
             if self._cancelled:
                 return
+            self._reason = reason  # before the switch: it is read without the lock
             self._cancelled = True
-            self._reason = reason
             callbacks = list(self._callbacks.values())
             self._callbacks.clear()
         for callback in callbacks:

@@ -31,7 +31,7 @@ from engine.jobs import Job
 from engine.models.description import ModelDescription, describe
 from engine.pictures.files import save_picture
 from engine.plans.builder import PlanBuilder
-from engine.plans.eager import EagerStream
+from engine.plans.eager import EagerStream, unless_cancelled
 from engine.plans.openvino import why_unavailable
 from engine.request import Backend, EngineSettings, GenerationRequest
 from engine.thread import EngineThread
@@ -77,6 +77,11 @@ class Engine:
     @property
     def settings(self) -> EngineSettings:
         return self._settings
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job runs or waits and no plan is being built."""
+        return self._running is None and not self._jobs and not (self._builder and self._builder.is_building)
 
     def configure(self, settings: EngineSettings) -> None:
         """Replace the settings. VAE switches act at the next decode, also of a picture that is being made."""
@@ -204,8 +209,6 @@ class Engine:
             self._start_next()
 
     async def _make(self, job: Job, token: CancellationToken) -> Finished:
-        from engine.generation.generate import Listeners
-
         started = time.perf_counter()
         request = job.request
         description = describe(request.model)
@@ -218,6 +221,8 @@ class Engine:
             job.emit(Loading(job=job.id, what=what, fraction=fraction))
 
         painter = await self._ready_painter(description, loading, token)
+        from engine.generation.generate import Listeners  # imports torch, which is there by now
+
         listeners = Listeners(
             step=lambda report, plan: job.emit(
                 Step(
@@ -279,7 +284,7 @@ class Engine:
         """The painter of this model, loaded if need be. The model before stays until the new one is whole."""
         if self._imported is None or not self._imported.done():
             loading("torch", 0.0)
-        await _unless_cancelled(asyncio.wrap_future(self._start_import()), token)
+        await unless_cancelled(self._start_import(), token)
         async with self._loading:
             token.raise_if_cancelled()
             from engine.devices import best_device
@@ -381,22 +386,3 @@ class Engine:
             if self._painter is not None:
                 self._painter.close()
                 self._painter = None
-
-
-async def _unless_cancelled(future: asyncio.Future[None], token: CancellationToken) -> None:
-    """Wait for something that goes on by itself; raise `OperationCancelled` at once when the token is cancelled."""
-    loop = asyncio.get_running_loop()
-    cancelled = asyncio.Event()
-
-    def wake() -> None:
-        loop.call_soon_threadsafe(cancelled.set)
-
-    unregister = token.on_cancel(wake)
-    waiting = loop.create_task(cancelled.wait())
-    try:
-        await asyncio.wait((asyncio.ensure_future(future), waiting), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        unregister()
-        waiting.cancel()
-    token.raise_if_cancelled()
-    await future

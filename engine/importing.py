@@ -44,13 +44,16 @@ def import_torch() -> None:
 
 @contextlib.contextmanager
 def collector_resting() -> Iterator[None]:
-    """No garbage collection inside; afterwards everything alive is frozen: the collector never walks it again."""
+    """No garbage collection inside; afterwards everything alive is frozen: the collector never walks it again.
+
+    After an exception nothing is frozen, since its traceback holds on to what was left unfinished.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
-    finally:
         gc.freeze()
+    finally:
         if was_enabled:
             gc.enable()
 

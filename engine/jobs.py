@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -10,6 +11,8 @@ from engine.cancellation import CancellationToken
 from engine.errors import OperationCancelled, SafelightError
 from engine.events import Cancelled, Event, EventStream, Failed, Finished
 from engine.request import GenerationRequest
+
+log = logging.getLogger(__name__)
 
 _numbers = itertools.count(1)
 
@@ -32,12 +35,19 @@ class Job:
     def emit(self, event: Event) -> None:
         """Hand an event to whoever listens; the last one settles `result`. Called by the engine."""
         self.events.put(event)
-        if self._on_event is not None:
-            self._on_event(event)
+        self._tell(event)
         if isinstance(event, Finished):
             self._result.set_result(event)
         elif isinstance(event, Cancelled):
             self._result.set_exception(OperationCancelled(event.reason))
+
+    def _tell(self, event: Event) -> None:
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:  # a listener's mistake must neither fail the picture nor leave `result` unsettled
+            log.exception("a listener failed at %s", event.kind)
 
     def fail(self, error: SafelightError) -> None:
         """End with an error whose message is a sentence for a person. Called by the engine."""

@@ -23,8 +23,17 @@ class EngineThread:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
+            self._end_tasks()
         finally:
             self._loop.close()
+
+    def _end_tasks(self) -> None:
+        """Cancel what still waits, so that its future is settled and nobody waits for it for ever."""
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self._loop.run_until_complete(asyncio.wait(tasks))
 
     @property
     def is_current(self) -> bool:

@@ -34,19 +34,28 @@ class Counters:
 
 @dataclass
 class _Cache:
-    """The plans of one structure version. Closed when it has been replaced and the last running call has left it."""
+    """The plans of one structure version. Closed when it has been replaced and the last running call has left it; a
+    poisoned plan is closed when no call runs that may still be using it.
+    """
 
     version: int
     plans: dict[Signature, Plan] = field(default_factory=dict)
     builds: dict[Signature, Future[Plan]] = field(default_factory=dict)
     eager_only: set[Signature] = field(default_factory=set)
+    poisoned: list[Plan] = field(default_factory=list)
     running: int = 0
     retired: bool = False
 
     def close(self) -> None:
+        self.close_poisoned()
         for plan in self.plans.values():
             plan.close()
         self.plans.clear()
+
+    def close_poisoned(self) -> None:
+        for plan in self.poisoned:
+            plan.close()
+        self.poisoned.clear()
 
 
 class CompiledModelHost:
@@ -188,21 +197,25 @@ class CompiledModelHost:
     def _leave(self, cache: _Cache) -> None:
         with self._lock:
             cache.running -= 1
-            if cache.retired and cache.running == 0:
-                cache.close()
+            if cache.running == 0:
+                cache.close_poisoned()
+                if cache.retired:
+                    cache.close()
 
     def _eagerly(self, eager: Plan) -> Plan:
-        self.counters.eager_answers += 1
+        with self._lock:
+            self.counters.eager_answers += 1
         return eager
 
     def _poison(self, cache: _Cache, signature: Signature, plan: Plan, error: PlanFailed) -> None:
-        log.warning("a plan of the %s broke while running and is dropped: %s", self.name, error)
         with self._lock:
+            if cache.plans.get(signature) is not plan:
+                return  # another call found out first
             self.counters.poisoned += 1
             self._fast = None
             cache.eager_only.add(signature)
-            cache.plans.pop(signature, None)
-        plan.close()
+            cache.poisoned.append(cache.plans.pop(signature))
+        log.warning("a plan of the %s broke while running and is dropped: %s", self.name, error)
 
     def close(self) -> None:
         with self._lock:

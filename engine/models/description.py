@@ -8,10 +8,11 @@ factors of its latent preview.
 from __future__ import annotations
 
 import json
+import stat
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -66,7 +67,7 @@ class ModelDescription(BaseModel):
     prediction: str
     size_multiple: int
     max_side: int = 4096
-    text_length: int
+    text_length: Annotated[int, Field(ge=3)]
     defaults: GenerationRequest
     examples: tuple[str, ...] = ()
     latent_rgb: LatentRgb | None = None
@@ -97,11 +98,15 @@ def find_model(name: str) -> Path:
     """The folder of a model: a bundled model's name, or a path. Raises `ModelRefused` where there is none."""
     if name == "starter":
         return STARTER_MODEL
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
+    hint = "Name the bundled model (starter) or a diffusers model folder."
+    try:
+        folder = Path(name).expanduser()
+        if folder.is_dir():
+            return folder
         what = "is a file; Safelight loads diffusers folders" if folder.is_file() else "doesn't exist"
-        raise ModelRefused(f"{folder} {what}. Name the bundled model (starter) or a diffusers model folder.")
-    return folder
+    except (OSError, RuntimeError) as error:  # RuntimeError: the home folder of a user who isn't there
+        raise ModelRefused(f"{name[:100]} can't be opened ({error}). {hint}") from error
+    raise ModelRefused(f"{folder} {what}. {hint}")
 
 
 def describe(name: str) -> ModelDescription:
@@ -132,7 +137,7 @@ def describe(name: str) -> ModelDescription:
     beside = _beside(folder)
     try:
         return _assemble(name, folder, beside, unet, vae, text, tokenizer, scheduler, prediction)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelRefused(f"A config of {folder} lacks or garbles what is needed to run it ({error}).") from error
 
 
@@ -147,6 +152,17 @@ def _assemble(
     scheduler: dict[str, Any],
     prediction: str,
 ) -> ModelDescription:
+    channels = int(vae["latent_channels"])
+    if not unet["in_channels"] == unet["out_channels"] == channels:
+        raise ValueError(
+            f"a UNet of {unet['in_channels']} channels in and {unet['out_channels']} out doesn't make latents of "
+            f"{channels}; it may be for inpainting or upscaling"
+        )
+    if unet["cross_attention_dim"] != text["hidden_size"]:
+        raise ValueError("the UNet and the text encoder don't belong together")
+    latent_rgb = beside.latent_rgb or _FAMILY_LATENT_RGB.get(channels)
+    if latent_rgb is not None and len(latent_rgb.factors) != channels:
+        raise ValueError(f"latent_rgb has {len(latent_rgb.factors)} rows for latents of {channels} channels")
     vae_factor = 2 ** (len(vae["block_out_channels"]) - 1)
     side = int(unet["sample_size"]) * vae_factor
     known = {k: v for k, v in beside.model_dump().items() if k in GenerationRequest.model_fields and v is not None}
@@ -164,7 +180,7 @@ def _assemble(
         text_length=longest,
         defaults=GenerationRequest(**(base | known)),
         examples=beside.examples,
-        latent_rgb=beside.latent_rgb or _FAMILY_LATENT_RGB.get(int(vae["latent_channels"])),
+        latent_rgb=latent_rgb,
         scheduler_config=scheduler,
     )
 
@@ -191,7 +207,7 @@ def _beside(folder: Path) -> Beside:
 def read_config(path: Path) -> dict[str, Any]:
     """A JSON object from a model folder. Raises `ModelRefused` where it is missing, broken or absurdly large."""
     try:
-        if path.stat().st_size > MAX_CONFIG:
+        if _size(path) > MAX_CONFIG:
             raise ModelRefused(f"{path} is too large for a config file.")
         loaded = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -203,14 +219,23 @@ def read_config(path: Path) -> dict[str, Any]:
     return loaded
 
 
+def _size(path: Path) -> int:
+    """The size of a regular file; reading a pipe or a device would never end. Raises `ModelRefused`, `OSError`."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelRefused(f"{path} isn't a file.")
+    return status.st_size
+
+
 def weight_files(folder: Path, component: str) -> list[Path]:
-    """The safetensors files of a component, shards in order. Pickles are refused, never opened."""
+    """The safetensors files of a component, shards in order. Pickles are refused, never opened.
+
+    A variant ("….fp16.safetensors", "….non_ema.safetensors") is taken only where there is nothing else.
+    """
     place = folder / component
-    files = sorted(p for p in place.glob("*.safetensors") if ".fp16." not in p.name) or sorted(
-        place.glob("*.safetensors")
-    )
+    files = sorted(place.glob("*.safetensors"))
     if files:
-        return files
+        return [file for file in files if "." not in file.stem] or files
     pickles = sorted([*place.glob("*.bin"), *place.glob("*.ckpt"), *place.glob("*.pt"), *place.glob("*.pth")])
     if pickles:
         raise ModelRefused(
@@ -225,7 +250,7 @@ def check_header(path: Path) -> None:
     Format: https://github.com/huggingface/safetensors#format. Raises `ModelRefused`.
     """
     try:
-        size = path.stat().st_size
+        size = _size(path)
         with path.open("rb") as file:
             start = file.read(8)
             length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
@@ -236,7 +261,7 @@ def check_header(path: Path) -> None:
         end = max((int(entry["data_offsets"][1]) for entry in tensors), default=0)
     except OSError as error:
         raise ModelRefused(f"{path} can't be read ({error.strerror}).") from error
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise ModelRefused(f"{path} isn't a safetensors file: its header is garbled.") from error
     if 8 + length + end != size:
         raise ModelRefused(

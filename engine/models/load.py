@@ -89,7 +89,9 @@ def _build(folder: Path, part: str, config: dict[str, Any]) -> torch.nn.Module:
             return getattr(transformers, name)(options, **_TEXT_ENCODERS[name])
         cls = diffusers.UNet2DConditionModel if part == "unet" else diffusers.AutoencoderKL
         return cls.from_config(config)
-    except (TypeError, ValueError, KeyError, AttributeError, ZeroDivisionError) as error:
+    except ModelRefused:
+        raise
+    except Exception as error:  # the libraries raise whatever a value that they never expected leads to
         raise ModelRefused(f"The config in {folder / part} describes no working module ({error}).") from error
 
 

@@ -17,7 +17,7 @@ from engine.models.components import Component, as_function
 from engine.models.description import ModelDescription
 from engine.models.load import load_module, load_tokenizer
 from engine.plans.builder import PlanBuilder, PlanSource
-from engine.plans.eager import EagerStream, finished
+from engine.plans.eager import EagerStream, unless_cancelled
 from engine.plans.plan import EAGER, OPENVINO_STATIC, Signature
 from engine.vae.vae import Vae
 
@@ -97,14 +97,17 @@ class Model:
         token: CancellationToken,
         progress: Callable[[str, float], None],
     ) -> None:
-        """Wait until every plan is ready. Raises `BackendUnavailable` with the reason where one can't be built."""
+        """Wait until every plan is ready; a cancelled wait ends the builds that it started, and only those.
+
+        Raises `BackendUnavailable` with the reason where one can't be built.
+        """
         with token.linked() as own:
             try:
                 waiting = [(runner, runner.prepare(signature, own)) for runner, signature in needed]
                 for done, (runner, plan) in enumerate(waiting):
                     if not plan.done():
                         progress(runner.name, done / len(needed))
-                    await finished(plan, own)
+                    await unless_cancelled(plan, own)
             except PlanFailed as error:
                 raise BackendUnavailable(f"{error} Choose the eager backend, or auto.") from error
             except OperationCancelled:

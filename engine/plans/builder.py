@@ -62,6 +62,10 @@ class PlanBuilder:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
+    @property
+    def is_building(self) -> bool:
+        return bool(self._pending)
+
     def build(self, source: PlanSource, signature: Signature, token: CancellationToken) -> Future[Plan]:
         """Ask for a plan. The future fails with `PlanFailed`, or `OperationCancelled` once nothing of it runs."""
         build = _Build(source, signature, token, Future())
@@ -100,12 +104,15 @@ class PlanBuilder:
     def _tell(self) -> None:
         with self._lock:
             names = tuple(dict.fromkeys(build.source.component for build in self._pending))
-        self._on_change(names)
+        try:
+            self._on_change(names)
+        except Exception:  # a listener's mistake must not end the thread that builds
+            log.exception("a listener failed")
 
     def _build(self, build: _Build, token: CancellationToken) -> Plan:
         token.raise_if_cancelled()
         key = self._key(build.source, token)
-        path = self._store.find(key)
+        path = self._store.find(key, token)
         if path is None:
             path = self._store.add(key, lambda target: self._convert(build.source, target, token))
         return OpenVinoPlan(path, build.signature, token)
@@ -137,11 +144,10 @@ class PlanBuilder:
         parts += [f"revision {CONVERTER_REVISION}", source.component, platform.machine()]
         place = source.folder / source.part
         for file in sorted([*place.glob("*.safetensors"), *place.glob("config.json")]):
-            token.raise_if_cancelled()
             stat = file.stat()
             identity = (file, stat.st_size, stat.st_mtime_ns)
             if identity not in self._content:
-                self._content[identity] = sha256(file)
+                self._content[identity] = sha256(file, token)
             parts.append(self._content[identity])
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

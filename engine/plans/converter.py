@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from pathlib import Path
 
 from engine.plans.openvino_runtime import import_openvino
@@ -46,6 +47,7 @@ def convert(folder: Path, component: str, path: Path) -> None:
     from engine.models.load import load_module
 
     import_torch()
+    warnings.simplefilter("ignore")  # tracing warns of every branch on a shape: nothing of it is news to a person
     openvino = import_openvino()
     part = Component(component)
     module = load_module(folder, part.folder)

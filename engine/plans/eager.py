@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
@@ -27,6 +29,7 @@ class EagerStream:
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="safelight-eager")
         self._token = CancellationToken.none
+        self._lock = threading.Lock()
         self._closed = False
 
     def checkpoint(self) -> None:
@@ -34,10 +37,11 @@ class EagerStream:
 
     def submit(self, function: Callable[[], T], token: CancellationToken) -> Future[T]:
         """Run `function` on the stream. The future is done only when nothing of the call runs any more."""
-        if self._closed:
-            raise HostClosed("The engine is closed.")
         token.raise_if_cancelled()
-        return self._executor.submit(self._run, function, token)
+        with self._lock:
+            if self._closed:
+                raise HostClosed("The engine is closed.")
+            return self._executor.submit(self._run, function, token)
 
     def _run(self, function: Callable[[], T], token: CancellationToken) -> T:
         import torch
@@ -45,6 +49,8 @@ class EagerStream:
         self._token = token
         try:
             token.raise_if_cancelled()
+            if self._closed:
+                raise HostClosed("The engine is closed.")
             with torch.inference_mode():
                 return function()
         finally:
@@ -63,8 +69,10 @@ class EagerStream:
                 part.register_forward_pre_hook(lambda _module, _inputs: self.checkpoint())
 
     def close(self) -> None:
-        self._closed = True
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Calls that wait raise `HostClosed`; one that runs goes on."""
+        with self._lock:
+            self._closed = True
+            self._executor.shutdown(wait=False)
 
 
 async def finished(future: Future[T], token: CancellationToken) -> T:
@@ -73,11 +81,35 @@ async def finished(future: Future[T], token: CancellationToken) -> T:
     try:
         return await asyncio.shield(waiting)
     except asyncio.CancelledError:
+        token.cancel("The task was cancelled.")
+        while not waiting.done():
+            with contextlib.suppress(asyncio.CancelledError):  # cancelled again while it stops
+                await asyncio.wait([waiting])
         if not waiting.cancelled():
-            token.cancel("The task was cancelled.")
-            await asyncio.wait([waiting])
             waiting.exception()
         raise
+
+
+async def unless_cancelled(future: Future[T], token: CancellationToken) -> T:
+    """Await a future whose work goes on by itself; leave it, with `OperationCancelled`, once `token` is cancelled."""
+    loop = asyncio.get_running_loop()
+    waiting, cancelled = asyncio.wrap_future(future), loop.create_future()
+    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # whether or not anybody still waits
+
+    def wake() -> None:
+        if not cancelled.done():
+            cancelled.set_result(None)
+
+    def on_cancel() -> None:
+        loop.call_soon_threadsafe(wake)
+
+    unregister = token.on_cancel(on_cancel)
+    try:
+        await asyncio.wait((waiting, cancelled), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        unregister()
+    token.raise_if_cancelled()
+    return waiting.result()
 
 
 class EagerPlan:

@@ -108,7 +108,7 @@ class OpenVinoPlan:
             self._calls[call] = future
         try:
             self._process.wire.send("run", call, [x.detach().cpu().contiguous().numpy() for x in inputs])
-        except (OSError, ValueError) as error:  # ValueError: the pipe was closed by an interrupted call
+        except OSError as error:
             with self._lock:
                 self._calls.pop(call, None)
             raise PlanFailed("OpenVINO's process is gone.") from error
@@ -118,19 +118,23 @@ class OpenVinoPlan:
         """Ask the running inference to stop; where it doesn't within the grace, end its process."""
         if future.done():
             return
-        watchdog = threading.Timer(max(GRACE, GRACE_SHARE * self._run_seconds), self._end_overdue, [future])
+        watchdog = threading.Timer(max(GRACE, GRACE_SHARE * self._run_seconds), self._end_overdue, [call])
         watchdog.daemon = True
         watchdog.start()
         future.add_done_callback(lambda _: watchdog.cancel())
         try:
             self._process.wire.send("cancel", call)
-        except (OSError, ValueError):
+        except OSError:
             return  # the process is gone, and with it the call: the reader answers
 
-    def _end_overdue(self, future: Future[torch.Tensor]) -> None:
-        if not future.done():
-            log.info("an inference did not stop in time; its plan is ended and will be loaded again")
-            self._fail_calls(OperationCancelled())
+    def _end_overdue(self, call: int) -> None:
+        with self._lock:
+            overdue = self._calls.pop(call, None)
+        if overdue is None:
+            return
+        log.info("an inference did not stop in time; its plan is ended and will be loaded again")
+        self._fail_calls(PlanFailed("OpenVINO's process was ended for the sake of a cancelled call."))
+        overdue.set_exception(OperationCancelled())
 
     def _read_answers(self) -> None:
         import torch
@@ -153,12 +157,12 @@ class OpenVinoPlan:
                 future.set_exception(PlanFailed(f"OpenVINO failed while running: {payload[0]}"))
 
     def _fail_calls(self, error: Exception) -> None:
-        self._process.kill()
-        with self._lock:
+        """End the process, then every call that waits for it."""
+        with self._lock:  # before the process ends: the reader, too, fails what it then finds
             calls, self._calls = self._calls, {}
+        self._process.kill()
         for future in calls.values():
-            if not future.done():
-                future.set_exception(error)
+            future.set_exception(error)
 
     def close(self) -> None:
         self._open = False

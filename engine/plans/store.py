@@ -7,6 +7,7 @@ OpenVINO models are data: reading one runs no code of theirs.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -14,14 +15,19 @@ import os
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+
+from engine.cancellation import CancellationToken
 
 log = logging.getLogger(__name__)
 
 FILES = ("model.xml", "model.bin")
 MAX_BYTES = 20 * 2**30
 ABANDONED_SECONDS = 6 * 3600
+_NEW, _GONE = ".new-", ".gone-"
+_BLOCK = 4 * 2**20
 
 
 class PlanStore:
@@ -31,21 +37,22 @@ class PlanStore:
         self._folder = folder
         self._max_bytes = max_bytes
 
-    def find(self, key: str) -> Path | None:
+    def find(self, key: str, token: CancellationToken = CancellationToken.none) -> Path | None:
         """The entry's model.xml, checked byte by byte against its sums, or None. A bad entry is removed."""
         entry = self._folder / key
-        if not entry.is_dir():
+        if not os.path.lexists(entry):
             return None
         try:
             manifest = json.loads((entry / "manifest.json").read_text(encoding="utf-8"))
             for name in FILES:
-                if manifest["sha256"][name] != sha256(entry / name):
+                if manifest["sha256"][name] != sha256(entry / name, token):
                     raise ValueError(f"{name} has been changed or cut")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             log.warning("a stored plan is not usable and will be made again: %s (%s)", entry, error)
-            shutil.rmtree(entry, ignore_errors=True)
+            self._remove(entry)
             return None
-        os.utime(entry)
+        with contextlib.suppress(OSError):  # read-only, or another program has just removed it
+            os.utime(entry)
         return entry / FILES[0]
 
     def add(self, key: str, write: Callable[[Path], None]) -> Path:
@@ -55,7 +62,7 @@ class PlanStore:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        place = Path(tempfile.mkdtemp(prefix=".new-", dir=self._folder))
+        place = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._folder))
         try:
             write(place / FILES[0])
             manifest = {"sha256": {name: sha256(place / name) for name in FILES}}
@@ -64,36 +71,52 @@ class PlanStore:
             try:
                 place.rename(entry)
             except OSError:
-                if not entry.is_dir():  # otherwise another program was faster with the same content
-                    raise
+                if self.find(key) is None:  # otherwise another program was faster with the same content
+                    place.rename(entry)
         finally:
             shutil.rmtree(place, ignore_errors=True)
         self._trim(keep=key)
         return entry / FILES[0]
 
+    def _remove(self, entry: Path) -> None:
+        """Out of sight in one step, since another program may be about to put a good entry in its place."""
+        gone = self._folder / f"{_GONE}{uuid.uuid4().hex}"
+        with contextlib.suppress(OSError):
+            entry.rename(gone)
+            if gone.is_dir() and not gone.is_symlink():
+                shutil.rmtree(gone, ignore_errors=True)
+            else:
+                gone.unlink()
+
     def _sweep(self) -> None:
-        """Remove what a killed program left half-written."""
-        for place in self._folder.glob(".new-*"):
-            if time.time() - place.stat().st_mtime > ABANDONED_SECONDS:
-                shutil.rmtree(place, ignore_errors=True)
+        """Remove what a killed program left half-written or half-removed."""
+        for place in (*self._folder.glob(f"{_NEW}*"), *self._folder.glob(f"{_GONE}*")):
+            with contextlib.suppress(OSError):
+                if time.time() - place.stat().st_mtime > ABANDONED_SECONDS:
+                    shutil.rmtree(place, ignore_errors=True)
 
     def _trim(self, keep: str) -> None:
-        """Forget the entries unused for longest until the store fits its bound."""
-        entries = sorted(
-            (entry for entry in self._folder.iterdir() if not entry.name.startswith(".")),
-            key=lambda e: e.stat().st_mtime,
-        )
-        sizes = {entry: sum(file.stat().st_size for file in entry.iterdir()) for entry in entries}
-        total = sum(sizes.values())
-        for entry in entries:
+        """Forget the entries unused for longest until the store fits its bound. What isn't an entry is left alone."""
+        entries: list[tuple[float, int, Path]] = []
+        for manifest in self._folder.glob("[!.]*/manifest.json"):
+            entry = manifest.parent
+            with contextlib.suppress(OSError):  # another program has just removed it
+                size = sum(file.stat().st_size for file in entry.iterdir())
+                entries.append((entry.stat().st_mtime, size, entry))
+        total = sum(size for _, size, _ in entries)
+        for _, size, entry in sorted(entries):
             if total <= self._max_bytes:
                 return
             if entry.name != keep:
-                shutil.rmtree(entry, ignore_errors=True)
-                total -= sizes[entry]
+                self._remove(entry)
+                total -= size
 
 
-def sha256(path: Path) -> str:
-    """The SHA-256 sum of a file's contents, in hexadecimal."""
+def sha256(path: Path, token: CancellationToken = CancellationToken.none) -> str:
+    """The SHA-256 sum of a file's contents, in hexadecimal. Raises `OperationCancelled` within some milliseconds."""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(_BLOCK):
+            token.raise_if_cancelled()
+            digest.update(block)
+    return digest.hexdigest()

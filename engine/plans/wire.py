@@ -30,9 +30,12 @@ class Wire:
     def send(self, *message: Any) -> None:
         """Raises `OSError` where the other end is gone."""
         data = pickle.dumps(message, protocol=PROTOCOL)
-        with self._lock:
-            self._outgoing.write(data)
-            self._outgoing.flush()
+        try:
+            with self._lock:
+                self._outgoing.write(data)
+                self._outgoing.flush()
+        except ValueError as error:  # closed on this side, by `ChildProcess.kill`
+            raise BrokenPipeError("the connection is closed") from error
 
     def receive(self) -> tuple[Any, ...]:
         """The next message. Raises `EOFError` where the other end is gone."""
@@ -56,6 +59,7 @@ class ChildProcess:
             stdout=subprocess.PIPE,
             env=_environment(),
             creationflags=flags,
+            start_new_session=True,  # Ctrl-C in the terminal is the program's to answer, not its children's
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -82,7 +86,8 @@ class ChildProcess:
 def _interpreter() -> list[str]:
     if getattr(sys, "frozen", False):
         return [sys.executable]
-    return [sys.executable, "-m", "engine.plans.child"]
+    # -P: a module of the working folder must not be taken for one of the standard library
+    return [sys.executable, "-P", "-m", "engine.plans.child"]
 
 
 def _environment() -> dict[str, str]:

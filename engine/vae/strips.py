@@ -7,6 +7,7 @@ checkpoint is asked. Every output value is computed from the same inputs as befo
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,9 @@ def run_by_strips(vae: torch.nn.Module, checkpoint: Callable[[], None]) -> None:
 
 class _StripConvolution:
     def __init__(self, convolution: torch.nn.Conv2d, checkpoint: Callable[[], None]) -> None:
-        self._convolution = convolution
+        # The convolution holds this object: a second strong reference would make a cycle, and a model that is given
+        # up would stay in memory until the garbage collector comes by, for ever where it has been frozen.
+        self._convolution = weakref.proxy(convolution)
         self._checkpoint = checkpoint
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -51,7 +54,8 @@ class _StripConvolution:
             first = top * stride - padding[0]
             last = (bottom - 1) * stride - padding[0] + dilation * (kernel - 1) + 1
             strip = x[:, :, max(first, 0) : min(last, x.shape[2])]
-            above, below = max(-first, 0), max(last - x.shape[2], 0)
+            above = max(-first, 0)
+            below = last - first - above - strip.shape[2]
             if above or below:
                 strip = functional.pad(strip, (0, 0, above, below))
             out[:, :, top:bottom] = functional.conv2d(

@@ -40,7 +40,7 @@ class Vae:
 
     def set_tiling(self, on: bool) -> None:
         if on != self.tiling:
-            self._vae.enable_tiling(on)
+            (self._vae.enable_tiling if on else self._vae.disable_tiling)()
             self._raise_version()
 
     def set_slicing(self, on: bool) -> None:
