@@ -1,0 +1,1 @@
+"""Controls that know nothing of pictures: numbers that take maths, folds, icon buttons, the notice bar."""

@@ -1,0 +1,70 @@
+"""Where Safelight keeps things, and the environment that keeps its libraries inside those places.
+
+`SAFELIGHT_HOME` puts every folder under one path; without it they are the system's usual ones.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+NAME = "Safelight"
+HOME_VARIABLE = "SAFELIGHT_HOME"
+
+
+def config() -> Path:
+    return _place("config", platformdirs.user_config_path(_folder_name(), appauthor=False))
+
+
+def data() -> Path:
+    return _place("data", platformdirs.user_data_path(_folder_name(), appauthor=False))
+
+
+def cache() -> Path:
+    return _place("cache", platformdirs.user_cache_path(_folder_name(), appauthor=False))
+
+
+def logs() -> Path:
+    return _place("logs", platformdirs.user_log_path(_folder_name(), appauthor=False))
+
+
+def plans() -> Path:
+    """Compiled plans: they can be built again, so they lie in the cache."""
+    return cache() / "plans"
+
+
+def pictures() -> Path:
+    """Where finished pictures go unless the user chose another folder."""
+    return _place("pictures", platformdirs.user_pictures_path() / NAME)
+
+
+def prepare_environment() -> None:
+    """Keep libraries offline, silent and inside our cache folder. Call it before any of them is imported.
+
+    Variables that name folders are replaced, those that forbid something are set; child processes inherit both.
+    """
+    place = cache()
+    os.environ.update(
+        HF_HOME=str(place / "huggingface"),
+        TORCH_HOME=str(place / "torch"),
+        TORCHINDUCTOR_CACHE_DIR=str(place / "inductor"),
+        TRITON_CACHE_DIR=str(place / "triton"),
+        HF_HUB_OFFLINE="1",
+        TRANSFORMERS_OFFLINE="1",
+        HF_HUB_DISABLE_TELEMETRY="1",
+        DISABLE_TELEMETRY="1",
+        DO_NOT_TRACK="1",
+        TOKENIZERS_PARALLELISM="false",
+    )
+
+
+def _folder_name() -> str:
+    """Lower case where folders usually are, the product's name where people look at them."""
+    return NAME if os.name == "nt" or os.uname().sysname == "Darwin" else NAME.lower()
+
+
+def _place(name: str, usual: Path) -> Path:
+    home = os.environ.get(HOME_VARIABLE)
+    return Path(home).expanduser().absolute() / name if home else usual

@@ -1,0 +1,133 @@
+"""The window's life: shown before the heavy libraries are imported, gone soon after it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import qasync
+from PySide6.QtWidgets import QApplication
+
+from app import __version__, folders, logs, quick_start
+from app.interrupt import Interrupt
+from app.json_file import JsonFile
+from app.settings.remembered import Remembered
+from app.settings.settings import Settings
+from app.settings.store import SettingsStore
+from app.studio.form import Form
+from app.studio.studio import Studio
+from app.style.icons import application_icon
+from app.style.theme import Appearance
+from app.window import Window
+from engine.engine import Engine
+from engine.errors import SafelightError
+from engine.models.description import describe
+from engine.request import EngineSettings
+
+log = logging.getLogger(__name__)
+
+MODEL = "starter"
+SWITCH_INTERVAL = 0.001  # seconds; Python's own 5 ms would let an engine thread hold the window for that long
+
+
+def run_window(arguments: list[str]) -> int:
+    """Open the window and run until it is closed. `arguments` are Qt's; returns the exit status."""
+    started = time.perf_counter()
+    folders.prepare_environment()
+    logs.start(folders.logs())
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    application = QApplication([sys.argv[0], *arguments])
+    application.setApplicationName(folders.NAME)
+    application.setDesktopFileName("safelight")
+    application.setApplicationVersion(__version__)
+    application.setWindowIcon(application_icon())
+    # the last closed window would otherwise end the loop under the tasks that clean up
+    application.setQuitOnLastWindowClosed(False)
+    loop = qasync.QEventLoop(application)
+    loop.set_exception_handler(logs.log_loop_exception)
+    loop.set_default_executor(ThreadPoolExecutor(2, thread_name_prefix="window"))
+    store = SettingsStore(folders.config() / "settings.json")
+    engine = Engine(_engine_settings(store.current))
+    life = loop.create_task(_live(application, store, engine, started))
+    status = 0
+    try:
+        loop.run_until_complete(life)
+    except SafelightError as error:
+        log.critical("%s", error)
+        print(error, file=sys.stderr)  # noqa: T201
+        status = 1
+    except RuntimeError:
+        if life.done():
+            raise
+        log.info("the loop was ended from outside, as at the end of a session")
+    finally:
+        engine.close()
+        store.close()
+        loop.close()
+        _spare_native_threads(status)
+    return status
+
+
+async def _live(application: QApplication, store: SettingsStore, engine: Engine, started: float) -> None:
+    remembered_file = JsonFile(folders.config() / "window.json", Remembered)
+    remembered = remembered_file.load()
+    appearance = Appearance(application)
+    appearance.use(store.current.theme)
+    form = Form(describe(MODEL))
+    form.recall(remembered.form)
+    studio = Studio(engine, form)
+    window = Window(studio, store, appearance, folders.pictures(), remembered)
+    over = asyncio.Event()
+
+    def on_first_paint() -> None:
+        log.info("first paint %.3f s after the start", time.perf_counter() - started)
+        engine.warm_up(MODEL)
+        window.status.start_measuring()
+
+    def on_settings(settings: Settings) -> None:
+        appearance.use(settings.theme)
+        engine.configure(_engine_settings(settings))
+
+    def on_close() -> None:
+        remembered_file.save(window.remember())
+        studio.close()
+        over.set()
+
+    window.first_painted.connect(on_first_paint)
+    window.closed.connect(on_close)
+    store.current_changed.connect(on_settings)
+    interrupt = Interrupt(window.close)
+    window.show()
+    quick_start.end()
+    await over.wait()
+    interrupt.restore()
+    await asyncio.to_thread(engine.close)
+    remembered_file.close()
+
+
+def _spare_native_threads(status: int) -> None:
+    """Let the process end without its libraries' destructors where a thread may still be inside one of them.
+
+    torch can't be interrupted while it is loaded, and is not to be waited for; its static data must stay until the
+    thread that reads it is gone, which is at the very end of the process.
+    """
+
+    def end_at_once() -> None:
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(status)
+
+    if any(thread.daemon and thread.is_alive() for thread in threading.enumerate()):
+        atexit.register(end_at_once)
+
+
+def _engine_settings(settings: Settings) -> EngineSettings:
+    return settings.for_engine(folders.pictures(), folders.plans())
