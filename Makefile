@@ -34,7 +34,7 @@ run: $(STAMP) ## Open Safelight
 	@$(VENV)/bin/safelight $(ARGS)
 
 test: $(STAMP) ## Run the tests
-	@$(RUN) -m pytest -m "not slow" $(PYTEST_ARGS)
+	@$(RUN) -m pytest $(PYTEST_ARGS)
 
 lint: $(STAMP) ## Check style and types
 	$(VENV)/bin/ruff check .

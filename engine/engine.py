@@ -70,6 +70,7 @@ class Engine:
         self._imported: Future[None] | None = None
         self._import_lock = threading.Lock()
         self._activity = EngineActivity()
+        self._activity_lock = threading.Lock()
         self._listeners: list[Callable[[EngineActivity], None]] = []
 
     # Asking
@@ -373,9 +374,11 @@ class Engine:
             self._tell(ready=tuple(painter.model.planned()))
 
     def _tell(self, **changes: Any) -> None:
-        self._activity = self._activity.model_copy(update=changes)
-        for listener in list(self._listeners):
-            listener(self._activity)
+        """Tell the listeners of a change, one change at a time; called from the engine's and the builder's threads."""
+        with self._activity_lock:
+            self._activity = self._activity.model_copy(update=changes)
+            for listener in list(self._listeners):
+                listener(self._activity)
 
     async def _shut_down(self) -> None:
         for job in list(self._jobs):

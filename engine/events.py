@@ -32,7 +32,8 @@ class RgbImage(_Data):
 class MadeWith(_Data):
     """What made a picture, beyond its request; with the same one the same request gives the same bits.
 
-    `plan` names the kind of plan: "eager" or "openvino-static". `batch` is the noise predictor's batch size.
+    `plan` names the kind of plan: "eager", "openvino-static", or "openvino-static, then eager" where a plan broke while
+    it ran, which can't be repeated. `batch` is the noise predictor's batch size.
     """
 
     plan: str

@@ -61,12 +61,13 @@ class Painter:
         batch = 2 if request.guidance_scale > 1 else 1
         kind = await self._choose_plan(request, chunks, batch, settings(), listeners, token)
         compiled = kind != EAGER
+        poisoned = self.model.poisoned
         latents = await self._denoise(request, chunks, batch, kind, settings(), listeners, token)
         listeners.decoding()
         image = await self._decode_or_retry(latents, settings(), compiled, token)
         vae = self.model.vae
         made_with = MadeWith(
-            plan=kind, batch=batch, vae_tiling=vae.tiling, vae_slicing=vae.slicing, safelight=self._version,
+            plan=kind if self.model.poisoned == poisoned else f"{kind}, then {EAGER}", batch=batch, vae_tiling=vae.tiling, vae_slicing=vae.slicing, safelight=self._version,
             torch=torch.__version__,
         )  # fmt: skip
         return image, made_with

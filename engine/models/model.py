@@ -114,6 +114,11 @@ class Model:
                 token.raise_if_cancelled()
                 raise BackendUnavailable("Building the plans was stopped. Try again.") from None
 
+    @property
+    def poisoned(self) -> int:
+        """How many plans broke while running since the model was loaded."""
+        return sum(runner.host.counters.poisoned for runner in self._runners.values())
+
     def planned(self) -> list[str]:
         """The names of the modules that have plans."""
         return [runner.name for runner in self._runners.values() if runner.host.counters.plans_built]

@@ -1,9 +1,9 @@
 """How long from a cancel until nothing of the engine runs any more: `python -m tests.benchmarks.cancel --json`.
 
 Cancels pictures at random moments of each phase (model loading, text encoding, steps, VAE decode, plan building) and
-waits until no thread of the engine and no child process of it is running, as the operating system sees them. Beside it stands
-what polling once per step, as other programs do, would have taken from the same moments: the rest of the step, or of
-the whole phase where there are no steps; the boundaries are those of an undisturbed run just before.
+waits until no thread of the engine and no child process of it is running, as the operating system sees them. Beside it
+stands what polling once per step, as other programs do, would have taken from the same moments: the rest of the step,
+or of the whole phase where there are no steps; the boundaries are those of an undisturbed run just before.
 
 `--model sd15` cancels inside the steps of a full-size SD 1.5 UNet with random weights. Linux only.
 """
