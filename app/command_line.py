@@ -125,7 +125,7 @@ def _open_window() -> int:
     from app import quick_start
 
     quick_start.begin()
-    from app.main import run_window
+    from app.start import run_window
 
     return run_window([])
 

@@ -18,6 +18,16 @@ def config() -> Path:
     return _place("config", platformdirs.user_config_path(_folder_name(), appauthor=False))
 
 
+def settings_file() -> Path:
+    """What the user chose in the settings dialog."""
+    return config() / "settings.json"
+
+
+def window_file() -> Path:
+    """What the window remembers without being asked."""
+    return config() / "window.json"
+
+
 def data() -> Path:
     return _place("data", platformdirs.user_data_path(_folder_name(), appauthor=False))
 

@@ -1,4 +1,4 @@
-"""The window's life: shown before the heavy libraries are imported, gone soon after it is closed."""
+"""The window's life: filled before the heavy libraries are imported, gone soon after it is closed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 import qasync
 from PySide6.QtWidgets import QApplication
 
-from app import __version__, folders, logs, quick_start
+from app import folders, logs, quick_start
 from app.interrupt import Interrupt
 from app.json_file import JsonFile
 from app.settings.remembered import Remembered
 from app.settings.settings import Settings
 from app.settings.store import SettingsStore
+from app.shell import Shell
 from app.studio.form import Form
 from app.studio.studio import Studio
 from app.style.icons import application_icon
@@ -36,25 +37,23 @@ MODEL = "starter"
 SWITCH_INTERVAL = 0.001  # seconds; Python's own 5 ms would let an engine thread hold the window for that long
 
 
-def run_window(arguments: list[str]) -> int:
-    """Open the window and run until it is closed. `arguments` are Qt's; returns the exit status."""
-    started = time.perf_counter()
-    folders.prepare_environment()
+def run(application: QApplication, shell: Shell, started: float) -> int:
+    """Fill the shell and run until it is closed; returns the exit status.
+
+    `started` is `time.perf_counter()` at the start of the program.
+    """
     logs.start(folders.logs())
+    log.info("the frame was on the screen %.3f s after the start", time.perf_counter() - started)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    application = QApplication([sys.argv[0], *arguments])
-    application.setApplicationName(folders.NAME)
-    application.setDesktopFileName("safelight")
-    application.setApplicationVersion(__version__)
     application.setWindowIcon(application_icon())
     # the last closed window would otherwise end the loop under the tasks that clean up
     application.setQuitOnLastWindowClosed(False)
     loop = qasync.QEventLoop(application)
     loop.set_exception_handler(logs.log_loop_exception)
     loop.set_default_executor(ThreadPoolExecutor(2, thread_name_prefix="window"))
-    store = SettingsStore(folders.config() / "settings.json")
+    store = SettingsStore(folders.settings_file())
     engine = Engine(_engine_settings(store.current))
-    life = loop.create_task(_live(application, store, engine, started))
+    life = loop.create_task(_live(application, shell, store, engine, started))
     status = 0
     try:
         loop.run_until_complete(life)
@@ -74,8 +73,10 @@ def run_window(arguments: list[str]) -> int:
     return status
 
 
-async def _live(application: QApplication, store: SettingsStore, engine: Engine, started: float) -> None:
-    remembered_file = JsonFile(folders.config() / "window.json", Remembered)
+async def _live(
+    application: QApplication, shell: Shell, store: SettingsStore, engine: Engine, started: float
+) -> None:  # fmt: skip
+    remembered_file = JsonFile(folders.window_file(), Remembered)
     remembered = remembered_file.load()
     appearance = Appearance(application)
     appearance.use(store.current.theme)
@@ -86,7 +87,7 @@ async def _live(application: QApplication, store: SettingsStore, engine: Engine,
     over = asyncio.Event()
 
     def on_first_paint() -> None:
-        log.info("first paint %.3f s after the start", time.perf_counter() - started)
+        log.info("the first paint of the whole window came %.3f s after the start", time.perf_counter() - started)
         engine.warm_up(MODEL)
         window.status.start_measuring()
 
@@ -97,13 +98,18 @@ async def _live(application: QApplication, store: SettingsStore, engine: Engine,
     def on_close() -> None:
         remembered_file.save(window.remember())
         studio.close()
+        shell.close()
         over.set()
 
     window.first_painted.connect(on_first_paint)
     window.closed.connect(on_close)
+    shell.closed.connect(window.close)
+    shell.state_changed.connect(window.follow_window_state)
     store.current_changed.connect(on_settings)
     interrupt = Interrupt(window.close)
-    window.show()
+    shell.fill(window)
+    if shell.is_closed:  # while the rest was imported
+        window.close()
     quick_start.end()
     await over.wait()
     interrupt.restore()

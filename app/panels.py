@@ -7,10 +7,8 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QSplitter, QWidget
 
 from app.studio.strip import Strip
+from app.style.tokens import COLUMN_RANGE, NARROW, STRIP_SIZE
 
-NARROW = 1040
-_COLUMN = 288, 480
-_STRIP = 112
 _LEAST_MIDDLE = 200
 
 
@@ -21,9 +19,9 @@ class Panels(QSplitter):
         super().__init__(Qt.Orientation.Horizontal, parent)
         self._column, self._strip = column, strip
         self._right = QSplitter(Qt.Orientation.Horizontal)
-        column.setMinimumWidth(_COLUMN[0])
-        column.setMaximumWidth(_COLUMN[1])
-        strip.setMinimumSize(_STRIP, _STRIP)
+        column.setMinimumWidth(COLUMN_RANGE[0])
+        column.setMaximumWidth(COLUMN_RANGE[1])
+        strip.setMinimumSize(STRIP_SIZE, STRIP_SIZE)
         for splitter, widgets in ((self._right, (middle, strip)), (self, (column, self._right))):
             splitter.setHandleWidth(1)
             splitter.setChildrenCollapsible(False)
@@ -44,12 +42,12 @@ class Panels(QSplitter):
 
     @property
     def column_width(self) -> int:
-        return min(max(self._column.width(), _COLUMN[0]), _COLUMN[1])
+        return min(max(self._column.width(), COLUMN_RANGE[0]), COLUMN_RANGE[1])
 
     @property
     def strip_size(self) -> int:
         """The strip's width, or its height where it lies below."""
-        return min(max(self._right.sizes()[1], _STRIP), 400)
+        return min(max(self._right.sizes()[1], STRIP_SIZE), 400)
 
     def set_sizes(self, column_width: int, strip_size: int) -> None:
         self.setSizes([column_width, max(_LEAST_MIDDLE, self.width() - column_width)])

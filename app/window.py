@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QByteArray, QEvent, QMimeData, Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QMimeData, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QCloseEvent,
     QDragEnterEvent,
@@ -16,6 +16,7 @@ from PySide6.QtGui import (
     QKeySequence,
     QPaintEvent,
     QShortcut,
+    QShowEvent,
 )
 from PySide6.QtWidgets import QFileDialog, QFrame, QStackedWidget, QVBoxLayout, QWidget
 
@@ -36,12 +37,14 @@ from app.studio.view import Column
 from app.style.theme import Appearance
 from app.throttle import Throttle
 
-_FIRST_SIZE = 1280, 860
 _FRAME = 16  # ms
 
 
 class Window(QWidget):
-    """`first_painted` comes once, after the first paint is on its way to the screen; `closed` when it is over."""
+    """What fills the shell, or stands alone.
+
+    `first_painted` comes once, after the first paint is on its way to the screen; `closed` when it is over.
+    """
 
     first_painted = Signal()
     closed = Signal()
@@ -63,7 +66,6 @@ class Window(QWidget):
         self._painted = False
         self._was_maximized = False
         self._folds = (True, True)
-        self.setWindowTitle("Safelight")
         self.setAcceptDrops(True)
         description = studio.form.description
         self.column = Column(studio, appearance)
@@ -75,7 +77,7 @@ class Window(QWidget):
         self._bind()
         self._add_keys()
         self._recall(remembered or Remembered())
-        self.column.prompt.setFocus()
+        self.setFocusProxy(self.column.prompt)
 
     # Layout
 
@@ -133,7 +135,7 @@ class Window(QWidget):
 
     def _show_title(self, result: Result | None) -> None:
         name = result.path.name if result is not None and result.path is not None else ""
-        self.setWindowTitle(f"{name} – Safelight" if name else "Safelight")
+        self.window().setWindowTitle(f"{name} – Safelight" if name else "Safelight")
 
     def _add_keys(self) -> None:
         studio, form = self._studio, self._studio.form
@@ -153,7 +155,7 @@ class Window(QWidget):
             Command.STRIP: self.fold_strip,
             Command.SETTINGS: self.open_settings,
             Command.KEYS: self.open_keys,
-            Command.QUIT: self.close,
+            Command.QUIT: lambda: self.window().close(),
         }
         for command, action in actions.items():
             shortcut = QShortcut(QKeySequence(KEYS[command]), self)
@@ -163,7 +165,7 @@ class Window(QWidget):
     def _escape(self) -> None:
         if self._studio.running:
             self._studio.cancel()
-        elif self.isFullScreen():
+        elif self.window().isFullScreen():
             self.toggle_full_screen()
 
     def _go_to_prompt(self) -> None:
@@ -173,17 +175,18 @@ class Window(QWidget):
 
     def toggle_full_screen(self) -> None:
         """The canvas alone on the screen, and back to how it was."""
-        if self.isFullScreen():
+        top = self.window()
+        if top.isFullScreen():
             self._leave_full_screen()
-            self.showMaximized() if self._was_maximized else self.showNormal()
+            top.showMaximized() if self._was_maximized else top.showNormal()
             return
-        self._was_maximized = self.isMaximized()
+        self._was_maximized = top.isMaximized()
         self._folds = self._panels.shown
         self._panels.show_panels(False, False)
         self.status.hide()
         self._hairline.hide()
         self.canvas.setFocus()
-        self.showFullScreen()
+        top.showFullScreen()
 
     def _leave_full_screen(self) -> None:
         self._panels.show_panels(*self._folds)
@@ -237,6 +240,11 @@ class Window(QWidget):
 
     # Beginning and end
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        # laid out to the end before the first paint, which would otherwise show a scroll bar that isn't needed
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
+
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
         if not self._painted:
@@ -250,16 +258,16 @@ class Window(QWidget):
         event.accept()
         self.closed.emit()
 
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.WindowStateChange and not self.isFullScreen() and self.status.isHidden():
-            self._leave_full_screen()  # the window manager ended it by itself
+    def follow_window_state(self) -> None:
+        """Put the panels back where the window manager ended full screen by itself."""
+        if self.status.isHidden() and not self.window().isFullScreen():
+            self._leave_full_screen()
 
     def remember(self) -> Remembered:
-        shown = self._folds if self.isFullScreen() else self._panels.shown
+        shown = self._folds if self.window().isFullScreen() else self._panels.shown
         return Remembered(
             form=self._studio.form.remember(),
-            geometry=self.saveGeometry().toBase64().toStdString(),
+            geometry=self.window().saveGeometry().toBase64().toStdString(),
             column_width=self._panels.column_width,
             strip_size=self._panels.strip_size,
             column_shown=shown[0],
@@ -269,10 +277,6 @@ class Window(QWidget):
         )
 
     def _recall(self, remembered: Remembered) -> None:
-        geometry = QByteArray.fromBase64(remembered.geometry.encode())
-        if geometry.isEmpty() or not self.restoreGeometry(geometry):
-            room = QGuiApplication.primaryScreen().availableGeometry()
-            self.resize(min(_FIRST_SIZE[0], room.width()), min(_FIRST_SIZE[1], room.height() - 40))
         self._panels.set_sizes(remembered.column_width, remembered.strip_size)
         self._panels.show_panels(remembered.column_shown, remembered.strip_shown)
         if remembered.negative_shown:

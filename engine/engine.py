@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.cancellation import CancellationToken
@@ -191,22 +192,27 @@ class Engine:
             self._task = asyncio.get_running_loop().create_task(self._run(self._running))
 
     async def _run(self, job: Job) -> None:
+        end: Callable[[], None]
         try:
             with self._life.linked() as token:
                 unregister = job.token.on_cancel(lambda: token.cancel(job.token.reason))
                 try:
-                    job.emit(await self._make(job, token))
+                    end = partial(job.emit, await self._make(job, token))
                 finally:
                     unregister()
         except OperationCancelled as cancelled:
-            job.emit(Cancelled(job=job.id, reason=job.token.reason or self._life.reason or str(cancelled)))
+            reason = job.token.reason or self._life.reason or str(cancelled)
+            end = partial(job.emit, Cancelled(job=job.id, reason=reason))
         except SafelightError as error:
             log.info("job %s failed: %s", job.id, error, exc_info=True)
-            job.fail(error)
+            end = partial(job.fail, error)
         except Exception as error:
             log.exception("job %s failed", job.id)
-            job.fail(SafelightError(f"Something went wrong inside the engine ({error}). The log has the details."))
-        finally:
+            sentence = f"Something went wrong inside the engine ({error}). The log has the details."
+            end = partial(job.fail, SafelightError(sentence))
+        self._running = None  # before the end is told: who waited for it finds the engine idle
+        end()
+        if self._running is None:
             self._start_next()
 
     async def _make(self, job: Job, token: CancellationToken) -> Finished:

@@ -85,6 +85,8 @@ def test_models_know_no_widget(path: str) -> None:
 @pytest.mark.parametrize("path", [*ENGINE, *APP], ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_dialog_and_no_loop_is_executed_inside_another(path: Path) -> None:
     """A nested loop would run other tasks in the middle of the one that opened it."""
+    if path == ROOT / "app" / "start.py":
+        pytest.skip("runs the first loop, before there is any other")
     calls = [
         node.func.attr
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))

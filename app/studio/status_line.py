@@ -9,10 +9,9 @@ from app.controls.icon_button import IconButton
 from app.shortcuts import KEYS, Command
 from app.studio.progress import Progress, plan_text
 from app.style.theme import Appearance
-from app.style.tokens import GRID, HALF
+from app.style.tokens import GRID, HALF, STATUS_HEIGHT
 from engine.events import EngineActivity
 
-_HEIGHT = 32
 _MEMORY_EVERY = 2000  # ms
 
 
@@ -25,7 +24,7 @@ class StatusLine(QFrame):
     def __init__(self, appearance: Appearance, model: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("statusLine")
-        self.setFixedHeight(_HEIGHT)
+        self.setFixedHeight(STATUS_HEIGHT)
         self._model = model
         self._activity = EngineActivity()
         self._progress = Progress()

@@ -8,27 +8,14 @@ from PySide6.QtWidgets import QApplication
 
 from app.settings.settings import Theme
 from app.style import tokens as schemes
+from app.style.scheme import FIXED, tokens_for
 from app.style.sheet import palette, style_sheet
 from app.style.tokens import Tokens
 from app.style.type import body_font
 
-_FIXED = {
-    Theme.SYSTEM: Qt.ColorScheme.Unknown,
-    Theme.LIGHT: Qt.ColorScheme.Light,
-    Theme.DARK: Qt.ColorScheme.Dark,
-}
-
-
-def system_scheme() -> Qt.ColorScheme:
-    """What the desktop asks for; Unknown where it doesn't say."""
-    return QGuiApplication.styleHints().colorScheme()
-
 
 class Appearance(QObject):
-    """Dresses the application. `changed` follows every change of scheme, for those who paint by themselves.
-
-    A system that names no scheme gets the dark one: pictures are judged best in the dark.
-    """
+    """Dresses the application. `changed` follows every change of scheme, for those who paint by themselves."""
 
     changed = Signal()
 
@@ -44,17 +31,11 @@ class Appearance(QObject):
 
     def use(self, theme: Theme) -> None:
         self._theme = theme
-        QGuiApplication.styleHints().setColorScheme(_FIXED[theme])
-        self._dress(self._wanted())
-
-    def _wanted(self) -> Tokens:
-        scheme = _FIXED[self._theme]
-        if scheme is Qt.ColorScheme.Unknown:
-            scheme = system_scheme()
-        return schemes.LIGHT if scheme is Qt.ColorScheme.Light else schemes.DARK
+        QGuiApplication.styleHints().setColorScheme(FIXED.get(theme, Qt.ColorScheme.Unknown))
+        self._dress(tokens_for(theme))
 
     def _follow(self) -> None:
-        if (wanted := self._wanted()) != self.tokens:
+        if (wanted := tokens_for(self._theme)) != self.tokens:
             self._dress(wanted)
 
     def _dress(self, tokens: Tokens) -> None:

@@ -16,6 +16,11 @@ BODY = 13
 LABEL = 12
 HEADING = 20
 CROSSFADE = 80  # ms
+COLUMN_WIDTH = 320
+COLUMN_RANGE = 288, 480
+STRIP_SIZE = 112
+STATUS_HEIGHT = 32
+NARROW = 1040  # a window narrower than this has its strip below
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,13 @@ class Painter:
         image = await self._decode_or_retry(latents, settings(), compiled, token)
         vae = self.model.vae
         made_with = MadeWith(
-            plan=kind if self.model.poisoned == poisoned else f"{kind}, then {EAGER}", batch=batch, vae_tiling=vae.tiling, vae_slicing=vae.slicing, safelight=self._version,
+            plan=kind if self.model.poisoned == poisoned else f"{kind}, then {EAGER}",
+            batch=batch,
+            vae_tiling=vae.tiling,
+            vae_slicing=vae.slicing,
+            safelight=self._version,
             torch=torch.__version__,
-        )  # fmt: skip
+        )
         return image, made_with
 
     async def _choose_plan(

@@ -43,7 +43,8 @@ def scenario(window):
 {scenario}
 
 app.main.Engine, app.main.Window = Engine, Watched
-status = app.main.run_window([])
+from app.start import run_window
+status = run_window([])
 told.update(status=status, warmed=engines[0].warmed, closed=engines[0].closed, listeners=engines[0].listeners)
 told["cancels"] = [job.cancels for job in engines[0].jobs]
 told["settings"] = engines[0].settings.model_dump(mode="json")
@@ -126,7 +127,11 @@ def test_a_thread_inside_native_code_is_not_run_over_at_the_end(tmp_path: Path) 
 
 
 def test_a_model_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None:
-    program = f"import sys, app.main; app.main.MODEL = {str(tmp_path / 'gone')!r}; sys.exit(app.main.run_window([]))"
+    program = (
+        "import sys, app.main, app.start\n"
+        f"app.main.MODEL = {str(tmp_path / 'gone')!r}\n"
+        "sys.exit(app.start.run_window([]))"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60,
         env=os.environ | {"QT_QPA_PLATFORM": "offscreen", "SAFELIGHT_HOME": str(tmp_path)},

@@ -2,7 +2,7 @@
 
 `ours` is the program as its command starts it, with its loop going on until it is closed or killed; `bare` an empty
 QMainWindow. Both print the time of `time.monotonic`, which is the same clock in every process, once what they painted
-is on its way to the screen. `close` starts a run at that moment, closes the window when the event named has come, and
+is on its way to the screen; `ours` once more when the window's contents have followed its frame. `close` starts a run at that moment, closes the window when the event named has come, and
 prints when that was.
 """
 
@@ -56,15 +56,19 @@ def _ours() -> int:
     from app import command_line, quick_start
 
     quick_start.begin()  # as the command does, before it imports the window
-    import app.main
-    from app.window import Window
+    import app.start
+    from app.shell import Shell
 
-    class Announcing(Window):
+    class Announcing(Shell):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            self.first_painted.connect(_say_now)
+            self.painted.connect(_say_now)
 
-    vars(app.main).update(Window=Announcing)
+        def fill(self, content: Any) -> None:
+            content.first_painted.connect(_say_now)
+            super().fill(content)
+
+    vars(app.start).update(Shell=Announcing)
     return command_line.main([])
 
 

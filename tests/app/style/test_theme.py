@@ -28,14 +28,14 @@ def test_those_who_paint_by_themselves_are_told(qtbot: QtBot, appearance: Appear
 def test_the_system_s_scheme_is_followed_live(appearance: Appearance, monkeypatch: pytest.MonkeyPatch) -> None:
     appearance.use(Theme.SYSTEM)
     for scheme, tokens in ((Qt.ColorScheme.Light, LIGHT), (Qt.ColorScheme.Dark, DARK)):
-        monkeypatch.setattr("app.style.theme.system_scheme", lambda scheme=scheme: scheme)
+        monkeypatch.setattr("app.style.scheme.system_scheme", lambda scheme=scheme: scheme)
         QGuiApplication.styleHints().colorSchemeChanged.emit(scheme)
         assert appearance.tokens is tokens
 
 
 def test_a_fixed_theme_stays_when_the_system_s_changes(appearance: Appearance, monkeypatch: pytest.MonkeyPatch) -> None:
     appearance.use(Theme.LIGHT)
-    monkeypatch.setattr("app.style.theme.system_scheme", lambda: Qt.ColorScheme.Dark)
+    monkeypatch.setattr("app.style.scheme.system_scheme", lambda: Qt.ColorScheme.Dark)
     QGuiApplication.styleHints().colorSchemeChanged.emit(Qt.ColorScheme.Dark)
     assert appearance.tokens is LIGHT
 
@@ -43,7 +43,7 @@ def test_a_fixed_theme_stays_when_the_system_s_changes(appearance: Appearance, m
 def test_a_system_that_names_no_scheme_gets_the_dark_one(
     appearance: Appearance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.style.theme.system_scheme", lambda: Qt.ColorScheme.Unknown)
+    monkeypatch.setattr("app.style.scheme.system_scheme", lambda: Qt.ColorScheme.Unknown)
     appearance.use(Theme.SYSTEM)
     assert appearance.tokens is DARK
 
