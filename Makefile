@@ -33,7 +33,12 @@ help: ## What can be made
 run: $(STAMP) ## Open Safelight
 	@$(VENV)/bin/safelight $(ARGS)
 
+# Without these libraries pytest would die inside Qt; with them it runs without a screen as well.
+WITHOUT_A_SCREEN := import sys; from app.system_libraries import why_no_window as why; \
+	sys.exit(why({"QT_QPA_PLATFORM": "offscreen"}))
+
 test: $(STAMP) ## Run the tests
+	@$(RUN) -c '$(WITHOUT_A_SCREEN)'
 	@$(RUN) -m pytest $(PYTEST_ARGS)
 
 lint: $(STAMP) ## Check style and types

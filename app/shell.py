@@ -85,13 +85,12 @@ class Shell(QWidget):
         if not self._painted:
             self._painted = True
             # what is painted now is flushed to the screen before the loop gets to this
-            QTimer.singleShot(0, self.painted.emit)
+            QTimer.singleShot(0, self, self.painted.emit)
 
     def _paint_panels(self, painter: QPainter, tokens: Tokens) -> None:
         look, line = self._look, QColor(tokens.line)
         width, height = self.width(), self.height() - STATUS_HEIGHT - 1
         painter.fillRect(self.rect(), QColor(tokens.panel))
-        painter.fillRect(QRect(0, height, width, 1), line)
         left = look.column_width + 1 if look.column_shown else 0
         right, below = width, height
         if look.strip_shown and width < NARROW:
@@ -101,7 +100,9 @@ class Shell(QWidget):
         painter.fillRect(QRect(left - 1, 0, width - left + 1, height), line)
         painter.fillRect(QRect(left, 0, right - left, below), QColor(tokens.ground))
         painter.fillRect(QRect(right + 1, 0, width - right, height), QColor(tokens.panel))
-        painter.fillRect(QRect(left, below + 1, width - left, height - below - 1), QColor(tokens.panel))
+        if below < height:
+            painter.fillRect(QRect(left, below + 1, width - left, height - below - 1), QColor(tokens.panel))
+        painter.fillRect(QRect(0, height, width, 1), line)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         event.accept()

@@ -250,7 +250,7 @@ class Window(QWidget):
         if not self._painted:
             self._painted = True
             # what is painted now is flushed to the screen before the loop gets to this
-            QTimer.singleShot(0, self.first_painted.emit)
+            QTimer.singleShot(0, self, self.first_painted.emit)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self._show.drop()

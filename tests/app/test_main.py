@@ -139,3 +139,21 @@ def test_a_model_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None
     assert ended.returncode == 1
     assert "doesn't exist" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_window_that_is_closed_before_it_is_filled_ends_the_program(tmp_path: Path) -> None:
+    program = (
+        "import sys, app.start\n"
+        "from PySide6.QtCore import QTimer\n"
+        "class Closing(app.start.Shell):\n"
+        "    def showEvent(self, event):\n"
+        "        self.close()\n"
+        "app.start.Shell = Closing\n"
+        "status = app.start.run_window([])\n"
+        "sys.exit(status if 'app.main' not in sys.modules else 3)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60,
+        env=os.environ | {"QT_QPA_PLATFORM": "offscreen", "SAFELIGHT_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr

@@ -2,8 +2,8 @@
 
 `ours` is the program as its command starts it, with its loop going on until it is closed or killed; `bare` an empty
 QMainWindow. Both print the time of `time.monotonic`, which is the same clock in every process, once what they painted
-is on its way to the screen; `ours` once more when the window's contents have followed its frame. `close` starts a run at that moment, closes the window when the event named has come, and
-prints when that was.
+is on its way to the screen; `ours` once more when the window's contents have followed its frame. `close` starts a run
+at that moment, closes the window when the event named has come, and prints when that was.
 """
 
 from __future__ import annotations
