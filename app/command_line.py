@@ -111,8 +111,11 @@ def _size(text: str) -> tuple[int, int]:
 def _generate(options: argparse.Namespace) -> int:
     _prepare()
     from app import generate_command
+    from app.process_end import spare_native_threads
 
-    return generate_command.run(options)
+    status = generate_command.run(options)
+    spare_native_threads(status)
+    return status
 
 
 def _open_window() -> int:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
-import os
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +14,7 @@ from PySide6.QtWidgets import QApplication
 from app import folders, logs, quick_start
 from app.interrupt import Interrupt
 from app.json_file import JsonFile
+from app.process_end import spare_native_threads
 from app.settings.remembered import Remembered
 from app.settings.settings import Settings
 from app.settings.store import SettingsStore
@@ -69,7 +67,7 @@ def run(application: QApplication, shell: Shell, started: float) -> int:
         engine.close()
         store.close()
         loop.close()
-        _spare_native_threads(status)
+        spare_native_threads(status)
     return status
 
 
@@ -115,24 +113,6 @@ async def _live(
     interrupt.restore()
     await asyncio.to_thread(engine.close)
     remembered_file.close()
-
-
-def _spare_native_threads(status: int) -> None:
-    """Let the process end without its libraries' destructors where a thread may still be inside one of them.
-
-    torch can't be interrupted while it is loaded, and is not to be waited for; its static data must stay until the
-    thread that reads it is gone, which is at the very end of the process.
-    """
-
-    def end_at_once() -> None:
-        logging.shutdown()
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
-        os._exit(status)
-
-    if any(thread.daemon and thread.is_alive() for thread in threading.enumerate()):
-        atexit.register(end_at_once)
 
 
 def _engine_settings(settings: Settings) -> EngineSettings:

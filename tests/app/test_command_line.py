@@ -283,3 +283,20 @@ def test_ctrl_c_in_a_step_stops_cleanly_and_leaves_no_file(
     assert b"Traceback" not in shown
     assert shown.rstrip().endswith(b"safelight: Stopped.")
     assert list((tmp_path / "home" / "pictures").iterdir()) == []
+
+
+def test_ctrl_c_while_torch_is_imported_ends_the_process_in_order(
+    environment: dict[str, str], tmp_path: Path, terminal: tuple[int, int]
+) -> None:
+    """The import can't be interrupted; the libraries' destructors must not run into it."""
+    ours, theirs = terminal
+    program = subprocess.Popen(
+        [*SAFELIGHT, "generate", "a cat"], env=environment, stdout=subprocess.PIPE, stderr=theirs
+    )
+    shown = b""
+    while b"torch" not in shown:
+        shown += os.read(ours, 4096)
+    program.send_signal(signal.SIGINT)
+    program.communicate()
+    assert program.returncode == INTERRUPTED
+    assert list((tmp_path / "home" / "pictures").iterdir()) == []
