@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import datetime
+from multiprocessing.connection import Connection
 from pathlib import Path, PureWindowsPath
 
 import pytest
@@ -87,10 +88,11 @@ def test_the_words_of_a_name(prompt: str, words: str) -> None:
     assert name_picture(GenerationRequest(prompt=prompt, seed=1), NOW) == f"2026-11-30_231502_seed1{words}"
 
 
-def _save_many(folder: Path, start: multiprocessing.synchronize.Barrier, links: bool) -> None:
+def _save_many(folder: Path, start: Connection, links: bool) -> None:
     if not links:
         os.link = _no_links
-    start.wait()
+    start.send("ready")
+    start.recv()
     for _ in range(20):
         save(folder)
 
@@ -98,10 +100,14 @@ def _save_many(folder: Path, start: multiprocessing.synchronize.Barrier, links: 
 @pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
 def test_programs_saving_at_once_lose_nothing(tmp_path: Path, links: bool) -> None:
     context = multiprocessing.get_context("spawn")
-    start = context.Barrier(3)
-    programs = [context.Process(target=_save_many, args=(tmp_path, start, links)) for _ in range(3)]
+    starts = [context.Pipe() for _ in range(3)]
+    programs = [context.Process(target=_save_many, args=(tmp_path, theirs, links)) for _, theirs in starts]
     for program in programs:
         program.start()
+    for ours, _ in starts:
+        assert ours.recv() == "ready"
+    for ours, _ in starts:
+        ours.send("go")
     for program in programs:
         program.join()
     assert [program.exitcode for program in programs] == [0, 0, 0]
