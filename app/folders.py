@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -48,6 +49,15 @@ def plans() -> Path:
 def pictures() -> Path:
     """Where finished pictures go unless the user chose another folder."""
     return _place("pictures", platformdirs.user_pictures_path() / NAME)
+
+
+def make_pictures() -> None:
+    """Make the usual folder of pictures with those above it, which a new account may lack.
+
+    Only this one: a folder that the user chose may lie on a drive that is away. Where it fails, saving says why.
+    """
+    with contextlib.suppress(OSError):
+        pictures().mkdir(parents=True, exist_ok=True)
 
 
 def prepare_environment() -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import qasync
 from PySide6.QtWidgets import QApplication
 
-from app import folders, logs, quick_start
+from app import __version__, folders, logs, quick_start
 from app.interrupt import Interrupt
 from app.json_file import JsonFile
 from app.process_end import spare_native_threads
@@ -50,7 +50,7 @@ def run(application: QApplication, shell: Shell, started: float) -> int:
     loop.set_exception_handler(logs.log_loop_exception)
     loop.set_default_executor(ThreadPoolExecutor(2, thread_name_prefix="window"))
     store = SettingsStore(folders.settings_file())
-    engine = Engine(_engine_settings(store.current))
+    engine = Engine(_engine_settings(store.current), __version__)
     life = loop.create_task(_live(application, shell, store, engine, started))
     status = 0
     try:
@@ -116,4 +116,6 @@ async def _live(
 
 
 def _engine_settings(settings: Settings) -> EngineSettings:
+    if settings.output_folder is None:
+        folders.make_pictures()
     return settings.for_engine(folders.pictures(), folders.plans())

@@ -84,7 +84,7 @@ class FakeJob:
 class FakeEngine:
     """`jobs` are those submitted, in order; `refusal`, when set, is what `submit` raises."""
 
-    def __init__(self, settings: EngineSettings | None = None) -> None:
+    def __init__(self, settings: EngineSettings | None = None, version: str = "") -> None:
         self.settings = settings or EngineSettings()
         self.jobs: list[FakeJob] = []
         self.warmed: list[str] = []

@@ -29,3 +29,16 @@ def test_libraries_are_offline_silent_and_inside_the_cache(tmp_path: Path, monke
     assert os.environ["DO_NOT_TRACK"] == "1"
     for name in ("HF_HOME", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR"):
         assert Path(os.environ[name]).is_relative_to(folders.cache())
+
+
+def test_a_new_account_gets_its_folder_of_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAFELIGHT_HOME", str(tmp_path / "never" / "seen"))
+    folders.make_pictures()
+    assert folders.pictures().is_dir()
+
+
+def test_a_folder_of_pictures_that_cannot_be_made_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SAFELIGHT_HOME", str(tmp_path / "file"))
+    folders.make_pictures()
+    assert not folders.pictures().exists()

@@ -24,7 +24,7 @@ told = {{}}
 engines = []
 
 class Engine(FakeEngine):
-    def __init__(self, settings=None):
+    def __init__(self, settings=None, version=""):
         super().__init__(settings)
         engines.append(self)
 
