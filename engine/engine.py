@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -201,13 +202,16 @@ class Engine:
                 finally:
                     unregister()
         except OperationCancelled as cancelled:
+            _let_go(cancelled)
             reason = job.token.reason or self._life.reason or str(cancelled)
             end = partial(job.emit, Cancelled(job=job.id, reason=reason))
         except SafelightError as error:
             log.info("job %s failed: %s", job.id, error, exc_info=True)
+            _let_go(error)
             end = partial(job.fail, error)
         except Exception as error:
             log.exception("job %s failed", job.id)
+            _let_go(error)
             sentence = f"Something went wrong inside the engine ({error}). The log has the details."
             end = partial(job.fail, SafelightError(sentence))
         self._running = None  # before the end is told: who waited for it finds the engine idle
@@ -395,3 +399,10 @@ class Engine:
             if self._painter is not None:
                 self._painter.close()
                 self._painter = None
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Drop what the frames of a handled error hold: tensors of a broken-off load would wait there for the collector."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

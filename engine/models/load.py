@@ -6,16 +6,19 @@ without memory for their weights and get each tensor as it is read.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import init_empty_weights
 from safetensors import SafetensorError, safe_open
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from engine.cancellation import CancellationToken
-from engine.errors import ModelRefused
+from engine.errors import ModelRefused, OperationCancelled
 from engine.models.description import check_header, read_config, weight_files
 
 if TYPE_CHECKING:
@@ -37,11 +40,11 @@ def load_module(
     """Load one part ("text_encoder", "unet" or "vae") of a model in diffusers' layout, in eval mode, without gradients.
 
     `progress` hears fractions in 0..1. Raises `ModelRefused` for missing or misshapen tensors and damaged files,
-    and `OperationCancelled` between two tensors.
+    and `OperationCancelled` between two tensors, also while the module is built.
     """
     token.raise_if_cancelled()
     config = read_config(folder / part / "config.json")
-    with init_empty_weights(include_buffers=False):
+    with init_empty_weights(include_buffers=False), _stopping_at_parameters(token):
         module = _build(folder, part, config)
     expected = dict(module.named_parameters()) | dict(module.named_buffers())
     missing = {name for name, _ in module.named_parameters()}
@@ -57,11 +60,34 @@ def load_module(
                     f"{file}: {name} has the shape {tuple(tensor.shape)}, the config asks for "
                     f"{tuple(expected[target].shape)}. The weights and the config don't belong together."
                 )
-            _assign(module, target, tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None))
+            _assign(module, target, _placed(tensor, device, dtype))
             missing.discard(target)
     if missing:
         raise ModelRefused(f"{folder / part} lacks {len(missing)} tensors, {min(missing)} for one: it isn't complete.")
     return module.to(device).eval().requires_grad_(False)
+
+
+@contextmanager
+def _stopping_at_parameters(token: CancellationToken) -> Iterator[None]:
+    """Within: building a module on this thread raises `OperationCancelled` at its next parameter once cancelled."""
+    building = threading.get_ident()
+
+    def look(*registered: object) -> None:
+        del registered
+        if threading.get_ident() == building:
+            token.raise_if_cancelled()
+
+    hook = register_module_parameter_registration_hook(look)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _placed(tensor: torch.Tensor, device: str, dtype: torch.dtype) -> torch.Tensor:
+    """The weight as the modules use it: convolutions' channels last, which oneDNN and cuDNN run faster."""
+    tensor = tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
@@ -89,7 +115,7 @@ def _build(folder: Path, part: str, config: dict[str, Any]) -> torch.nn.Module:
             return getattr(transformers, name)(options, **_TEXT_ENCODERS[name])
         cls = diffusers.UNet2DConditionModel if part == "unet" else diffusers.AutoencoderKL
         return cls.from_config(config)
-    except ModelRefused:
+    except (ModelRefused, OperationCancelled):
         raise
     except Exception as error:  # the libraries raise whatever a value that they never expected leads to
         raise ModelRefused(f"The config in {folder / part} describes no working module ({error}).") from error

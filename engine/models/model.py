@@ -152,9 +152,8 @@ async def load(
             def report(fraction: float, name: str = name, start: float = start, share: float = share) -> None:
                 progress(name, start + share * fraction)
 
-            module: Any = load_module(description.folder, part, dtype, device, report, token)
-            modules[part] = module.to(memory_format=torch.channels_last) if part != "text_encoder" else module
-            stream.watch(module)
+            modules[part] = load_module(description.folder, part, dtype, device, report, token)
+            stream.watch(modules[part])
             done += share
         token.raise_if_cancelled()
         return modules, load_tokenizer(description.folder)

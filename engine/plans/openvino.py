@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # How long an interrupted inference may go on before its process is ended instead; seconds, and share of a run.
-GRACE, GRACE_SHARE = 0.07, 0.04
+GRACE, GRACE_SHARE = 0.045, 0.04
 
 
 def why_unavailable() -> str | None:

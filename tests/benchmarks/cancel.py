@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import statistics
 import sys
@@ -94,7 +95,7 @@ def _ms(seconds: float) -> float:
 
 def _quantile(values: list[float], share: float) -> float:
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return ordered[math.ceil(share * len(ordered)) - 1]  # nearest rank
 
 
 def calibrate(engine: Engine, scenario: Scenario, request: GenerationRequest) -> None:
@@ -127,6 +128,11 @@ def _was_cancelled(job: Job) -> bool:
     except OperationCancelled:
         return True
     return False
+
+
+def _tell(scenario: Scenario) -> None:
+    if (done := len(scenario.latencies)) and done % 10 == 0:
+        print(f"{scenario.phase}: {done} cancels", end="\r", file=sys.stderr, flush=True)
 
 
 def scenarios(model: str, backend: Backend) -> list[Scenario]:
@@ -167,6 +173,7 @@ def measure(model: str, backend: Backend, cancels: int, phases: list[str], plans
                     if len(scenario.latencies) >= cancels:
                         break
                     cancel_once(engine, scenario, _unseen(scenario.request, number))
+                    _tell(scenario)
         results.append(summary(scenario, model if model == "starter" else "sd15", backend))
         print(json.dumps(results[-1]), file=sys.stderr, flush=True)
     return results
@@ -192,11 +199,13 @@ def _measure_fresh(scenario: Scenario, settings: EngineSettings, cancels: int) -
 
 
 def _cancel_fresh_engines(scenario: Scenario, settings: EngineSettings, until: int) -> None:
-    with Engine(settings) as engine:
-        calibrate(engine, scenario, scenario.request)
+    for _ in range(2):  # the first run also imports torch, which later ones in this process don't
+        with Engine(settings) as engine:
+            calibrate(engine, scenario, scenario.request)
     while len(scenario.latencies) < until:
         with Engine(settings) as engine:
             cancel_once(engine, scenario, scenario.request)
+        _tell(scenario)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from engine.cancellation import CancellationToken
 from engine.engine import Engine
 from engine.errors import HostClosed, ModelRefused, NonFiniteLatents, OperationCancelled, RequestRefused
-from engine.events import Cancelled, Event, Failed, Finished, Step
+from engine.events import Cancelled, Event, Failed, Finished, Loading, Step
 from engine.pictures.metadata import read_settings
 from engine.request import Backend, EngineSettings, GenerationRequest, Sampler, Switch
 
@@ -79,6 +80,27 @@ def test_backends_agree_within_two_levels(engine: Engine) -> None:
     eager, compiled = engine.generate(REQUEST), engine.generate(COMPILED)
     assert (eager.made_with.plan, compiled.made_with.plan) == ("eager", "openvino-static")
     assert max(abs(a - b) for a, b in zip(eager.image.pixels, compiled.image.pixels, strict=True)) <= 2
+
+
+def test_a_load_that_was_broken_off_leaves_no_weights_behind(settings: EngineSettings) -> None:
+    import torch
+
+    def weights() -> int:
+        return sum(isinstance(found, torch.nn.Parameter) for found in gc.get_objects())
+
+    def cancel_while_loading() -> None:
+        with Engine(settings) as engine:
+            cancel_at(engine, REQUEST, lambda event: isinstance(event, Loading) and event.what == "unet")
+
+    cancel_while_loading()
+    gc.collect()
+    before = weights()
+    gc.disable()  # what only the collector would find stays for long
+    try:
+        cancel_while_loading()
+        assert weights() <= before
+    finally:
+        gc.enable()
 
 
 def test_queued_jobs_finish_in_order_with_whole_ordered_events(engine: Engine) -> None:
