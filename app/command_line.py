@@ -91,9 +91,10 @@ def _add_running_options(generate: argparse.ArgumentParser) -> None:
     )
     running.add_argument(
         "--backend",
-        choices=("auto", "eager", "openvino"),
-        help="openvino waits for its compiled plan, auto takes one if it is ready",
+        choices=("auto", "eager", "openvino", "inductor"),
+        help="openvino and inductor (torch.compile) wait for their compiled plans, auto takes one if it is ready",
     )
+    running.add_argument("--threads", type=int, metavar="N", help="how many threads to use; left out: all that help")
     running.add_argument("--vae-tiling", choices=switch, default="auto", help="decode in tiles, to need less memory")
     running.add_argument("--vae-slicing", choices=switch, default="auto", help="decode one picture at a time")
     running.add_argument("--quiet", action="store_true", help="show no progress")

@@ -26,7 +26,7 @@ from engine.events import Cancelled, Failed, Finished
 from engine.jobs import Job
 from engine.models.description import describe
 from engine.pictures.metadata import read_settings
-from engine.request import MAX_SEED, EngineSettings, GenerationRequest, Sampler, Switch
+from engine.request import MAX_SEED, MAX_THREADS, EngineSettings, GenerationRequest, Sampler, Switch
 
 MAX_COUNT = 10_000
 
@@ -68,6 +68,8 @@ def requests_from(options: argparse.Namespace) -> list[GenerationRequest]:
         raise UsageError("A prompt is missing, as in: safelight generate 'a red apple, 3d style'.")
     if not 1 <= options.count <= MAX_COUNT:
         raise UsageError(f"--count is {options.count}; it must be from 1 to {MAX_COUNT:,}.")
+    if options.threads is not None and not 1 <= options.threads <= MAX_THREADS:
+        raise UsageError(f"--threads is {options.threads}; it must be from 1 to {MAX_THREADS}.")
     like = read_settings(options.like)[0] if options.like is not None else None
     model = _model(options.model) or (like.model if like is not None else "starter")
     description = describe(model)
@@ -141,6 +143,7 @@ def _settings(options: argparse.Namespace) -> EngineSettings:
         vae_slicing=Switch(options.vae_slicing),
         # A plan that is built beside the only picture would slow it down and come too late for it.
         build_plans=options.count > 1,
+        threads=options.threads or 0,
     )
 
 

@@ -32,9 +32,9 @@ from engine.importing import import_torch
 from engine.jobs import Job
 from engine.models.description import ModelDescription, describe
 from engine.pictures.files import save_picture
+from engine.plans.backends import why_unavailable
 from engine.plans.builder import PlanBuilder
 from engine.plans.eager import EagerStream, unless_cancelled
-from engine.plans.openvino import why_unavailable
 from engine.request import Backend, EngineSettings, GenerationRequest
 from engine.thread import EngineThread
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.generation.generate import Painter
+    from engine.models.model import Model
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,8 @@ class Engine:
         self._life = CancellationToken()
         self._imported: Future[None] | None = None
         self._import_lock = threading.Lock()
+        self._threads = 0
+        self._default_threads = 0
         self._activity = EngineActivity()
         self._activity_lock = threading.Lock()
         self._listeners: list[Callable[[EngineActivity], None]] = []
@@ -224,14 +227,14 @@ class Engine:
         request = job.request
         description = describe(request.model)
         description.check(request)
-        if request.backend is Backend.OPENVINO and (reason := why_unavailable()) is not None:
-            raise BackendUnavailable(reason)
         token.raise_if_cancelled()
 
         def loading(what: str, fraction: float) -> None:
             job.emit(Loading(job=job.id, what=what, fraction=fraction))
 
         painter = await self._ready_painter(description, loading, token)
+        if (reason := why_unavailable(request.backend, painter.model.device_type)) is not None:
+            raise BackendUnavailable(reason)
         from engine.generation.generate import Listeners  # imports torch, which is there by now
 
         listeners = Listeners(
@@ -310,7 +313,9 @@ class Engine:
                 and current.model.description == description
                 and wanted in (current.model.dtype, None)
             ):
+                await self._use_threads(current.model, token)
                 return current
+            await self._use_threads(None, token)
             model = await load(
                 description, self._stream, self._plan_builder(device.torch_name), device.torch_name, wanted,
                 self._sparsely(loading), token, self._tell_ready,
@@ -318,7 +323,9 @@ class Engine:
             self._painter = Painter(model, self._version)
             if current is not None:
                 current.close()
-            self._tell(device=device.label, model=description.name, ready=())
+            reasons = {backend: why_unavailable(backend, device.torch_name) for backend in Backend}
+            unavailable = {backend: reason for backend, reason in reasons.items() if reason is not None}
+            self._tell(device=device.label, model=description.name, ready=(), unavailable=unavailable)
             return self._painter
 
     def _sparsely(self, loading: Callable[[str, float], None]) -> Callable[[str, float], None]:
@@ -334,14 +341,33 @@ class Engine:
         return report
 
     def _plan_builder(self, device: str) -> PlanBuilder | None:
-        if device != "cpu" or why_unavailable() is not None:
+        if all(why_unavailable(backend, device) for backend in (Backend.OPENVINO, Backend.INDUCTOR)):
             return None
         if self._builder is None:
             self._builder = PlanBuilder(
                 self._settings.plan_folder,
                 lambda names: self._tell(building=names),
+                device,
+                lambda: self._settings.threads,
             )
         return self._builder
+
+    async def _use_threads(self, model: Model | None, token: CancellationToken) -> None:
+        """Where the setting has changed: have operators, and plans from their next load, run on so many threads."""
+        import torch
+
+        wanted = self._settings.threads
+        if wanted == self._threads:
+            return
+
+        def change() -> None:  # on the eager thread: each thread has a number of its own
+            self._default_threads = self._default_threads or torch.get_num_threads()
+            torch.set_num_threads(wanted or self._default_threads)
+
+        await self._stream.run_async(change, token)
+        self._threads = wanted
+        if model is not None:
+            model.renew_plans()
 
     def _start_import(self) -> Future[None]:
         """Import torch on a thread of its own, once. A cancelled job doesn't wait for it; the next finds it done."""
@@ -370,7 +396,7 @@ class Engine:
             if self._settings.build_plans:
                 defaults = description.defaults
                 batch = 2 if defaults.guidance_scale > 1 else 1
-                painter.model.prepare(painter.model.signatures(defaults.width, defaults.height, 1, batch))
+                painter.model.prepare(painter.model.signatures(defaults.width, defaults.height, 1, batch), Backend.AUTO)
         except OperationCancelled:
             return
         except SafelightError as error:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from engine.request import GenerationRequest
+from engine.request import Backend, GenerationRequest
 
 
 class _Data(BaseModel):
@@ -121,12 +121,16 @@ ENDS = (Finished, Cancelled, Failed)
 
 
 class EngineActivity(_Data):
-    """What the engine does beside its jobs, for the status line: `building` names the plans being built."""
+    """What the engine does beside its jobs: `building` names the plans being built, `ready` the modules that have one.
+
+    `unavailable` says, for each backend that the loaded model can't use on this computer, why.
+    """
 
     device: str = "CPU"
     model: str = ""
     building: tuple[str, ...] = ()
     ready: tuple[str, ...] = ()
+    unavailable: dict[Backend, str] = Field(default_factory=dict)
 
 
 class EventStream:

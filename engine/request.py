@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 MAX_SEED = 2**32 - 1
 MAX_SIDE = 4096
 MAX_PROMPT = 20_000
+MAX_THREADS = 512
 
 
 class Sampler(StrEnum):
@@ -34,6 +35,7 @@ class Backend(StrEnum):
     AUTO = "auto"
     EAGER = "eager"
     OPENVINO = "openvino"
+    INDUCTOR = "inductor"
 
 
 class Switch(StrEnum):
@@ -74,7 +76,8 @@ class EngineSettings(BaseModel):
 
     A changed VAE switch takes effect at the next decode, everything else at the next picture.
     `output_folder` None keeps pictures in memory only. `preview_interval` is the least time between two previews,
-    in seconds. `plan_folder` None keeps compiled plans for this process only.
+    in seconds. `plan_folder` None keeps compiled plans for this process only. `threads` is how many the operators
+    may use, 0 as many as the libraries choose.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -86,3 +89,4 @@ class EngineSettings(BaseModel):
     vae_tiling: Switch = Switch.AUTO
     vae_slicing: Switch = Switch.AUTO
     build_plans: bool = True
+    threads: Annotated[int, Field(ge=0, le=MAX_THREADS)] = 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from PySide6.QtCore import QT_TRANSLATE_NOOP
 
 from engine.request import EngineSettings, Switch
@@ -45,6 +46,8 @@ _APPEARANCE = QT_TRANSLATE_NOOP("Settings", "Appearance")
 _PICTURES = QT_TRANSLATE_NOOP("Settings", "Pictures")
 _PREVIEWS = QT_TRANSLATE_NOOP("Settings", "Previews")
 _VAE = QT_TRANSLATE_NOOP("Settings", "VAE")
+_SPEED = QT_TRANSLATE_NOOP("Settings", "Speed")
+_CORES = os.cpu_count() or 1
 
 
 class Settings(BaseModel):
@@ -114,6 +117,24 @@ class Settings(BaseModel):
         ),
     ] = Switch.AUTO
 
+    threads: Annotated[
+        int,
+        _declared(
+            _SPEED,
+            QT_TRANSLATE_NOOP("Settings", "Threads"),
+            QT_TRANSLATE_NOOP(
+                "Settings", "Fewer leave more of the processor to other programs. From the next picture."
+            ),
+            {0: QT_TRANSLATE_NOOP("Settings", "Auto")} | {number: str(number) for number in range(1, _CORES + 1)},
+        ),
+    ] = 0
+
+    @field_validator("threads")
+    @classmethod
+    def _within_this_computer(cls, threads: int) -> int:
+        """Settings may come from another computer."""
+        return threads if 0 <= threads <= _CORES else 0
+
     def for_engine(self, pictures: Path, plans: Path) -> EngineSettings:
         """The engine's part of the settings; `pictures` is the output folder where none was chosen."""
         return EngineSettings(
@@ -123,4 +144,5 @@ class Settings(BaseModel):
             preview_interval=float(self.preview_interval),
             vae_tiling=self.vae_tiling,
             vae_slicing=self.vae_slicing,
+            threads=self.threads,
         )

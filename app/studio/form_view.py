@@ -5,11 +5,11 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
-from app.controls.choice_box import ChoiceBox
 from app.controls.fold import Fold
 from app.controls.icon_button import IconButton, with_key
 from app.controls.number_field import NumberField, SliderField
 from app.shortcuts import KEYS, Command
+from app.studio.backend_box import BackendBox
 from app.studio.form import MAX_COUNT, Form
 from app.studio.sampler_box import SamplerBox
 from app.style.theme import Appearance
@@ -157,28 +157,23 @@ class FormView(QWidget):
 
     def _add_more(self) -> None:
         form = self._form
-        self.backend_box = ChoiceBox(
+        self.backend_box = BackendBox(
             self._appearance,
             self.tr("Backend"),
             self.tr("Auto runs a compiled plan where one is ready. A named backend waits for its plan."),
         )
-        names = {Backend.AUTO: self.tr("Auto"), Backend.EAGER: self.tr("Eager"), Backend.OPENVINO: "OpenVINO"}
-        for backend, name in names.items():
-            self.backend_box.addItem(name, backend.value)
         content = QWidget()
         column = QVBoxLayout(content)
         column.setContentsMargins(0, 0, 0, 0)
         column.addLayout(self._field(self.tr("Backend"), self.backend_box))
         self.more = Fold(self._appearance, self.tr("More"), content)
         self._column.addWidget(self.more)
-        self.backend_box.activated.connect(
-            lambda row: setattr(form, "backend", Backend(self.backend_box.itemData(row)))
-        )
+        self.backend_box.chosen.connect(lambda backend: setattr(form, "backend", backend))
         form.backend_changed.connect(self._show_backend)
         self._show_backend(form.backend)
 
     def _show_backend(self, backend: Backend) -> None:
-        self.backend_box.setCurrentIndex(self.backend_box.findData(backend.value))
+        self.backend_box.show_backend(backend)
         if backend is not Backend.AUTO:
             self.more.unfold()
 

@@ -81,6 +81,9 @@ class Column(QWidget):
 
     def _bind(self) -> None:
         studio, form = self._studio, self._studio.form
+        self._studio.activity_changed.connect(
+            lambda activity: self.form.backend_box.show_unavailable(activity.unavailable)
+        )
         self.prompt.edited.connect(lambda text: setattr(form, "prompt", text))
         self.negative_prompt.edited.connect(lambda text: setattr(form, "negative_prompt", text))
         form.prompt_changed.connect(self.prompt.show_text)

@@ -41,7 +41,7 @@ class Painter:
         self.model = model
         self._prompts = PromptEncoder(model)
         self._version = version
-        self._decode_seconds: dict[tuple[int, int, bool], float] = {}
+        self._decode_seconds: dict[tuple[int, int, str], float] = {}
 
     async def make_picture(
         self,
@@ -60,11 +60,12 @@ class Painter:
         chunks = max(len(self._prompts.chunks(request.prompt)), len(self._prompts.chunks(request.negative_prompt)))
         batch = 2 if request.guidance_scale > 1 else 1
         kind = await self._choose_plan(request, chunks, batch, settings(), listeners, token)
-        compiled = kind != EAGER
         poisoned = self.model.poisoned
         latents = await self._denoise(request, chunks, batch, kind, settings(), listeners, token)
         listeners.decoding()
-        image = await self._decode_or_retry(latents, settings(), compiled, token)
+        image = await self._decode_or_retry(latents, settings(), kind, token)
+        if kind != EAGER and self.model.poisoned == poisoned:
+            await self.model.release_weights(kind)
         vae = self.model.vae
         made_with = MadeWith(
             plan=kind if self.model.poisoned == poisoned else f"{kind}, then {EAGER}",
@@ -83,19 +84,21 @@ class Painter:
         if request.backend is Backend.EAGER:
             return EAGER
         needed = self.model.signatures(request.width, request.height, chunks, batch)
-        if request.backend is Backend.OPENVINO:
-            await self.model.wait_for_plans(needed, token, listeners.building)
-        elif settings.build_plans:
-            self.model.prepare(needed)
-        return self.model.ready_kind(needed)
+        kind = self.model.ready_kind(needed, request.backend)
+        if request.backend is not Backend.AUTO and (kind == EAGER or self.model.is_short_of(kind, needed)):
+            await self.model.wait_for_plans(needed, request.backend, token, listeners.building)
+            kind = self.model.ready_kind(needed, request.backend)
+        if settings.build_plans:
+            self.model.prepare(needed, request.backend)
+        return kind
 
     async def _denoise(
         self, request: GenerationRequest, chunks: int, batch: int, kind: str, settings: EngineSettings,
         listeners: Listeners, token: CancellationToken,
     ) -> torch.Tensor:  # fmt: skip
-        model, compiled = self.model, kind != EAGER
+        model = self.model
         prompts = [request.negative_prompt, request.prompt][-batch:]
-        embeddings = torch.cat([await self._prompts.encode(prompt, chunks, compiled, token) for prompt in prompts])
+        embeddings = torch.cat([await self._prompts.encode(prompt, chunks, kind, token) for prompt in prompts])
         scheduler = make_scheduler(request.sampler, model.description.scheduler_config, request.seed)
         scheduler.set_timesteps(request.steps)
         schedule = Schedule(
@@ -110,14 +113,14 @@ class Painter:
 
         async def predict(latents: torch.Tensor, timestep: torch.Tensor, prompt: torch.Tensor) -> torch.Tensor:
             inputs = (latents.to(model.dtype), timestep.to(model.device), prompt)
-            return (await model.unet.run(inputs, compiled, token)).float()
+            return (await model.unet.run(inputs, kind, token)).float()
 
         async def decode(latents: torch.Tensor) -> RgbImage:
-            return image_of(to_rgb(await model.vae.decode(latents.to(model.dtype), compiled, token)))
+            return image_of(to_rgb(await model.vae.decode(latents.to(model.dtype), kind, token)))
 
         previews = None
         if settings.previews:
-            seconds = self._decode_seconds.get((width, height, compiled))
+            seconds = self._decode_seconds.get((width, height, kind))
             previews = PreviewMaker(model.description.latent_rgb, decode, seconds, settings.preview_interval)
         return await denoise(
             predict, schedule, noise, generator, embeddings, request.guidance_scale, token,
@@ -125,13 +128,13 @@ class Painter:
         )  # fmt: skip
 
     async def _decode_or_retry(
-        self, latents: torch.Tensor, settings: EngineSettings, compiled: bool, token: CancellationToken
+        self, latents: torch.Tensor, settings: EngineSettings, kind: str, token: CancellationToken
     ) -> RgbImage:
         vae = self.model.vae
         vae.set_tiling(settings.vae_tiling is Switch.ON)
         vae.set_slicing(settings.vae_slicing is Switch.ON)
         try:
-            return await self._decode(latents, compiled, token)
+            return await self._decode(latents, kind, token)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -140,7 +143,7 @@ class Painter:
         vae.set_tiling(settings.vae_tiling is not Switch.OFF)
         vae.set_slicing(True)
         try:
-            return await self._decode(latents, compiled, token)
+            return await self._decode(latents, kind, token)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -150,11 +153,11 @@ class Painter:
                 f"There isn't enough memory to decode this picture. {fitting[0]}×{fitting[1]} needs a quarter of it."
             ) from error
 
-    async def _decode(self, latents: torch.Tensor, compiled: bool, token: CancellationToken) -> RgbImage:
+    async def _decode(self, latents: torch.Tensor, kind: str, token: CancellationToken) -> RgbImage:
         started = time.perf_counter()
-        picture = await self.model.vae.decode(latents.to(self.model.dtype), compiled, token)
+        picture = await self.model.vae.decode(latents.to(self.model.dtype), kind, token)
         check_finite(picture, "The decoded picture")
-        self._decode_seconds[(latents.shape[3], latents.shape[2], compiled)] = time.perf_counter() - started
+        self._decode_seconds[(latents.shape[3], latents.shape[2], kind)] = time.perf_counter() - started
         return image_of(to_rgb(picture))
 
     def close(self) -> None:

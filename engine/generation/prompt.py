@@ -21,7 +21,7 @@ class PromptEncoder:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._kept: OrderedDict[tuple[str, int, bool], torch.Tensor] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int, str], torch.Tensor] = OrderedDict()
 
     def chunks(self, prompt: str) -> list[list[int]]:
         """The prompt's token ids without start and end tokens, cut to the encoder's length; one empty chunk for ""."""
@@ -29,18 +29,19 @@ class PromptEncoder:
         length = self._model.description.text_length - 2
         return [tokens[start : start + length] for start in range(0, len(tokens), length)] or [[]]
 
-    async def encode(self, prompt: str, chunks: int, compiled: bool, token: CancellationToken) -> torch.Tensor:
+    async def encode(self, prompt: str, chunks: int, kind: str, token: CancellationToken) -> torch.Tensor:
         """Embeddings [1, chunks * text length, width]: each chunk encoded alone, then joined along the tokens.
 
-        `chunks` may exceed what the prompt fills; the rest are empty chunks, so that prompt and negative prompt match.
+        `kind` is the kind of plan that encodes. `chunks` may exceed what the prompt fills; the rest are empty chunks,
+        so that prompt and negative prompt match.
         """
-        key = (prompt, chunks, compiled)
+        key = (prompt, chunks, kind)
         if (kept := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)
             return kept
         pieces = self.chunks(prompt)
         pieces += [[]] * (chunks - len(pieces))
-        encoded = [await self._model.text_encoder.run(self._inputs(piece), compiled, token) for piece in pieces]
+        encoded = [await self._model.text_encoder.run(self._inputs(piece), kind, token) for piece in pieces]
         embeddings = torch.cat(encoded, dim=1)
         self._kept[key] = embeddings
         while len(self._kept) > KEPT:

@@ -1,14 +1,14 @@
-"""One module with its host, its structure version and its eager plan."""
+"""One module with its hosts, its structure version and its eager plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from engine.cancellation import CancellationToken
 from engine.hosts.host import CompiledModelHost
 from engine.plans.eager import EagerPlan, EagerStream
-from engine.plans.plan import Plan, Signature
+from engine.plans.plan import EAGER, Plan, Signature
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -17,29 +17,58 @@ if TYPE_CHECKING:
 
 
 class Runner:
-    """What a model holds of each of its modules. Its owner raises `version` when the module's plans became wrong."""
+    """What a model holds of each of its modules. Its owner raises `version` when the module's plans became wrong.
 
-    def __init__(self, host: CompiledModelHost, function: Callable[..., torch.Tensor], stream: EagerStream) -> None:
-        self.host = host
+    `hosts` has a host for each kind of plan that the module can have; kinds whose plans are the same share one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hosts: Mapping[str, CompiledModelHost],
+        function: Callable[..., torch.Tensor],
+        stream: EagerStream,
+    ) -> None:
+        self.name = name
         self.version = 0
+        self.hosts = dict(hosts)
         self._eager = EagerPlan(function, stream)
 
-    @property
-    def name(self) -> str:
-        return self.host.name
-
     async def run(
-        self, inputs: Sequence[torch.Tensor], compiled: bool, token: CancellationToken = CancellationToken.none
+        self, inputs: Sequence[torch.Tensor], kind: str, token: CancellationToken = CancellationToken.none
     ) -> torch.Tensor:
-        """Run the module: with its plan where `compiled` and one is ready, else eagerly."""
-        return await self.host.predict_async(inputs, self.version, self._eager, token, compiled)
+        """Run the module with a plan of this kind where one is ready, else eagerly."""
+        host = None if kind == EAGER else self.hosts.get(kind)
+        if host is None:
+            return await self._eager.execute_async(inputs, token)
+        return await host.predict_async(inputs, self.version, self._eager, token)
 
-    def ready(self, signature: Signature) -> bool:
-        return self.host.ready(signature, self.version)
+    def ready(self, signature: Signature, kind: str) -> bool:
+        """Whether a plan of this kind can run now."""
+        host = self.hosts.get(kind)
+        return host is not None and host.ready(signature, self.version)
 
-    def prepare(self, signature: Signature, token: CancellationToken = CancellationToken.none) -> Future[Plan]:
-        return self.host.prepare(signature, self.version, token)
+    def knows(self, signature: Signature, kind: str) -> bool:
+        """Whether there is a plan of this kind, be it one that has died meanwhile."""
+        host = self.hosts.get(kind)
+        return host is not None and host.knows(signature, self.version)
+
+    def prepare(
+        self, signature: Signature, kind: str, token: CancellationToken = CancellationToken.none
+    ) -> Future[Plan]:
+        """Ask for a plan, as `CompiledModelHost.prepare` does."""
+        return self.hosts[kind].prepare(signature, self.version, token)
+
+    @property
+    def poisoned(self) -> int:
+        """How many plans broke while running."""
+        return sum(host.counters.poisoned for host in set(self.hosts.values()))
+
+    @property
+    def has_plans(self) -> bool:
+        return any(host.counters.plans_built + host.counters.loaded_from_disk for host in self.hosts.values())
 
     def close(self) -> None:
-        self.host.close()
+        for host in self.hosts.values():
+            host.close()
         self._eager.close()

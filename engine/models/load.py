@@ -46,11 +46,28 @@ def load_module(
     config = read_config(folder / part / "config.json")
     with init_empty_weights(include_buffers=False), _stopping_at_parameters(token):
         module = _build(folder, part, config)
+    fill(module, folder, part, dtype, device, progress, token.raise_if_cancelled)
+    return module.to(device).eval().requires_grad_(False)
+
+
+def fill(
+    module: torch.nn.Module,
+    folder: Path,
+    part: str,
+    dtype: torch.dtype,
+    device: str,
+    progress: Progress,
+    checkpoint: Callable[[], None],
+) -> None:
+    """Give `module` the weights of a part. `checkpoint` is called before each tensor and may raise.
+
+    Raises `ModelRefused` as `load_module` does.
+    """
     expected = dict(module.named_parameters()) | dict(module.named_buffers())
     missing = {name for name, _ in module.named_parameters()}
     files = weight_files(folder, part)
     for number, file in enumerate(files):
-        for name, tensor, fraction in _tensors(file, token):
+        for name, tensor, fraction in _tensors(file, checkpoint):
             progress((number + fraction) / len(files))
             target = _current_name(name, expected)
             if target is None:
@@ -64,7 +81,6 @@ def load_module(
             missing.discard(target)
     if missing:
         raise ModelRefused(f"{folder / part} lacks {len(missing)} tensors, {min(missing)} for one: it isn't complete.")
-    return module.to(device).eval().requires_grad_(False)
 
 
 @contextmanager
@@ -121,13 +137,13 @@ def _build(folder: Path, part: str, config: dict[str, Any]) -> torch.nn.Module:
         raise ModelRefused(f"The config in {folder / part} describes no working module ({error}).") from error
 
 
-def _tensors(file: Path, token: CancellationToken) -> Iterator[tuple[str, torch.Tensor, float]]:
+def _tensors(file: Path, checkpoint: Callable[[], None]) -> Iterator[tuple[str, torch.Tensor, float]]:
     check_header(file)
     try:
         with safe_open(file, framework="pt", device="cpu") as opened:
             names = list(opened.keys())
             for k, name in enumerate(names):
-                token.raise_if_cancelled()
+                checkpoint()
                 yield name, opened.get_tensor(name), (k + 1) / len(names)
     except SafetensorError as error:
         raise ModelRefused(f"{file} can't be read: {error}.") from error

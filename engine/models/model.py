@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,13 +17,18 @@ from engine.importing import collector_resting
 from engine.models.components import Component, as_function
 from engine.models.description import ModelDescription
 from engine.models.load import load_module, load_tokenizer
+from engine.models.weights import PartWeights
+from engine.plans.backends import KINDS, automatic
 from engine.plans.builder import PlanBuilder, PlanSource
 from engine.plans.eager import EagerStream, unless_cancelled
-from engine.plans.plan import EAGER, OPENVINO_STATIC, Signature
+from engine.plans.plan import EAGER, INDUCTOR, OPENVINO_DYNAMIC, OPENVINO_STATIC, Signature
+from engine.request import Backend
 from engine.vae.vae import Vae
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+KEPT_SIZES = 2  # plans that a host of fixed sizes keeps: each holds the weights once more
 
 # Shares of a load, for its progress: by the size of what is read.
 _PARTS = (("text_encoder", 0.2), ("unet", 0.7), ("vae", 0.1))
@@ -44,13 +50,16 @@ class Model:
         self.tokenizer = tokenizer
         self.stream = stream
         self.device = str(next(modules["unet"].parameters()).device)
+        self.device_type = next(modules["unet"].parameters()).device.type
         self.dtype: torch.dtype = modules["unet"].dtype
         self.latent_channels: int = modules["unet"].config.in_channels
         self.prompt_width: int = modules["unet"].config.cross_attention_dim
         self.uses_attention_mask = bool(getattr(modules["text_encoder"].config, "use_attention_mask", False))
+        self.weights = {part: PartWeights(module, description.folder, part) for part, module in modules.items()}
+        self._builder, self._on_ready = builder, on_ready
         runners = {
             component: Runner(
-                self._host(component, builder, on_ready), as_function(component, modules[component.folder]), stream
+                component, self._hosts(component), self._restoring(component, modules[component.folder]), stream
             )
             for component in Component
         }
@@ -59,13 +68,36 @@ class Model:
         self.vae = Vae(modules["vae"], runners[Component.VAE_ENCODER], runners[Component.VAE_DECODER], stream)
         self._runners = runners
 
-    def _host(
-        self, component: Component, builder: PlanBuilder | None, on_ready: Callable[[], None]
-    ) -> CompiledModelHost:
+    def _hosts(self, component: Component) -> dict[str, CompiledModelHost]:
+        builder = self._builder
         if builder is None:
-            return CompiledModelHost(component)
+            return {}
         source = PlanSource(self.description.folder, component, component.folder)
-        return CompiledModelHost(component, lambda signature, token: builder.build(source, signature, token), on_ready)
+
+        def host(kind: str) -> CompiledModelHost:
+            build = partial(builder.build, source, kind)
+            opened = kind == OPENVINO_DYNAMIC
+            return CompiledModelHost(component, build, self._on_ready, open_sizes=opened, capacity=KEPT_SIZES)
+
+        hosts = {kind: host(kind) for kind in (OPENVINO_STATIC, OPENVINO_DYNAMIC, INDUCTOR)}
+        if component is Component.TEXT_ENCODER:  # prompts are encoded in chunks of one size
+            hosts[OPENVINO_DYNAMIC] = hosts[OPENVINO_STATIC]
+        return hosts
+
+    def _restoring(self, component: Component, module: torch.nn.Module) -> Callable[..., torch.Tensor]:
+        """The component's function, reading its weights again first where they were given up."""
+        function, weights, checkpoint = (
+            as_function(component, module),
+            self.weights[component.folder],
+            self.stream.checkpoint,
+        )
+
+        def run(*inputs: torch.Tensor) -> torch.Tensor:
+            weights.restore(checkpoint)
+            answer: torch.Tensor = function(*inputs)
+            return answer
+
+        return run
 
     def signatures(self, width: int, height: int, prompt_chunks: int, batch: int) -> list[tuple[Runner, Signature]]:
         """What a picture of this size, prompt length and guidance runs; `batch` is the noise predictor's."""
@@ -79,31 +111,48 @@ class Model:
             (self.vae.decoder, Signature((((1, *latents), "float32"),))),
         ]
 
-    def prepare(self, needed: list[tuple[Runner, Signature]]) -> None:
-        """Ask for plans, without waiting; signatures that can't have one are passed over."""
-        for runner, signature in needed:
-            try:
-                runner.prepare(signature, CancellationToken.none)
-            except PlanFailed:
-                continue
+    def kinds(self, backend: Backend) -> tuple[str, ...]:
+        """The kinds of plan that `backend` may make pictures with here, best first."""
+        chosen = automatic(self.device_type) if backend is Backend.AUTO else backend
+        return KINDS[chosen] if self._builder is not None else ()
 
-    def ready_kind(self, needed: list[tuple[Runner, Signature]]) -> str:
-        """The kind of plan that can make this picture now, from first step to last."""
-        return OPENVINO_STATIC if all(runner.ready(signature) for runner, signature in needed) else EAGER
+    def prepare(self, needed: list[tuple[Runner, Signature]], backend: Backend) -> None:
+        """Ask for plans, without waiting; signatures that can't have one are passed over."""
+        for kind in self.kinds(backend):
+            for runner, signature in needed:
+                try:
+                    runner.prepare(signature, kind, CancellationToken.none)
+                except PlanFailed:
+                    continue
+
+    def ready_kind(self, needed: list[tuple[Runner, Signature]], backend: Backend) -> str:
+        """The best kind of plan that can make this picture now, from first step to last."""
+        for kind in self.kinds(backend):
+            if all(runner.ready(signature, kind) for runner, signature in needed):
+                return kind
+        return EAGER
+
+    def is_short_of(self, kind: str, needed: list[tuple[Runner, Signature]]) -> bool:
+        """Whether better plans than those of `kind` had been there for this picture, and only have to be loaded again:
+        who names a backend gets the same bits again after a cancel that ended a plan's process.
+        """
+        better = next(iter(kinds for kinds in KINDS.values() if kind in kinds))[0]
+        return better != kind and all(runner.knows(signature, better) for runner, signature in needed)
 
     async def wait_for_plans(
         self,
         needed: list[tuple[Runner, Signature]],
+        backend: Backend,
         token: CancellationToken,
         progress: Callable[[str, float], None],
     ) -> None:
-        """Wait until every plan is ready; a cancelled wait ends the builds that it started, and only those.
-
-        Raises `BackendUnavailable` with the reason where one can't be built.
+        """Wait until every plan of the backend's best kind is ready; a cancelled wait ends the builds that it started,
+        and only those. Raises `BackendUnavailable` with the reason where one can't be built.
         """
+        kind = self.kinds(backend)[0]
         with token.linked() as own:
             try:
-                waiting = [(runner, runner.prepare(signature, own)) for runner, signature in needed]
+                waiting = [(runner, runner.prepare(signature, kind, own)) for runner, signature in needed]
                 for done, (runner, plan) in enumerate(waiting):
                     if not plan.done():
                         progress(runner.name, done / len(needed))
@@ -114,14 +163,26 @@ class Model:
                 token.raise_if_cancelled()
                 raise BackendUnavailable("Building the plans was stopped. Try again.") from None
 
+    def renew_plans(self) -> None:
+        """Give up every plan, for new ones made with what has changed in the settings."""
+        for runner in self._runners.values():
+            runner.version += 1
+
+    async def release_weights(self, kind: str) -> None:
+        """Give up the torch weights of the parts whose plans of this kind answer: they are in memory there already."""
+        for runner in (self.text_encoder, self.unet, self.vae.decoder):
+            weights = self.weights[Component(runner.name).folder]
+            if kind in runner.hosts and weights.are_present:
+                await self.stream.run_async(weights.release, CancellationToken.none)
+
     @property
     def poisoned(self) -> int:
         """How many plans broke while running since the model was loaded."""
-        return sum(runner.host.counters.poisoned for runner in self._runners.values())
+        return sum(runner.poisoned for runner in self._runners.values())
 
     def planned(self) -> list[str]:
         """The names of the modules that have plans."""
-        return [runner.name for runner in self._runners.values() if runner.host.counters.plans_built]
+        return [runner.name for runner in self._runners.values() if runner.has_plans]
 
     def close(self) -> None:
         for runner in self._runners.values():

@@ -16,8 +16,10 @@ from pathlib import Path
 
 from engine.cancellation import CancellationToken
 from engine.errors import HostClosed, OperationCancelled, PlanFailed
+from engine.plans.inductor import InductorPlan
+from engine.plans.memory import check_memory
 from engine.plans.openvino import OpenVinoPlan
-from engine.plans.plan import Plan, Signature
+from engine.plans.plan import INDUCTOR, Plan, Signature
 from engine.plans.store import PlanStore, sha256
 from engine.plans.wire import ChildProcess
 
@@ -39,6 +41,7 @@ class PlanSource:
 @dataclass
 class _Build:
     source: PlanSource
+    kind: str
     signature: Signature
     token: CancellationToken
     future: Future[Plan]
@@ -50,10 +53,20 @@ class PlanBuilder:
     `folder` keeps converted models from one run of the program to the next; None keeps them in a temporary folder.
     """
 
-    def __init__(self, folder: Path | None, on_change: Callable[[tuple[str, ...]], None] = lambda names: None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        on_change: Callable[[tuple[str, ...]], None] = lambda names: None,
+        device: str = "cpu",
+        threads: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`device` is the torch device that inductor compiles for; `threads` is asked at each build."""
         self._temporary = tempfile.TemporaryDirectory(prefix="safelight-plans-") if folder is None else None
-        self._store = PlanStore(Path(self._temporary.name) if self._temporary is not None else folder or Path())
+        self._folder = Path(self._temporary.name) if self._temporary is not None else folder or Path()
+        self._store = PlanStore(self._folder)
         self._on_change = on_change
+        self._device = device
+        self._threads = threads
         self._builds: queue.SimpleQueue[_Build | None] = queue.SimpleQueue()
         self._pending: list[_Build] = []
         self._life = CancellationToken()
@@ -66,9 +79,9 @@ class PlanBuilder:
     def is_building(self) -> bool:
         return bool(self._pending)
 
-    def build(self, source: PlanSource, signature: Signature, token: CancellationToken) -> Future[Plan]:
-        """Ask for a plan. The future fails with `PlanFailed`, or `OperationCancelled` once nothing of it runs."""
-        build = _Build(source, signature, token, Future())
+    def build(self, source: PlanSource, kind: str, signature: Signature, token: CancellationToken) -> Future[Plan]:
+        """Ask for a plan. The future fails with `PlanFailed`, or with `OperationCancelled` once nothing of it runs."""
+        build = _Build(source, kind, signature, token, Future())
         with self._lock:
             if self._life.is_cancelled:
                 raise HostClosed("The engine is closed.")
@@ -82,24 +95,28 @@ class PlanBuilder:
 
     def _run(self) -> None:
         while (build := self._builds.get()) is not None:
-            with self._life.linked() as token:
-                unregister = build.token.on_cancel(token.cancel)
-                try:
-                    build.future.set_result(self._build(build, token))
-                except (PlanFailed, OperationCancelled) as error:
-                    build.future.set_exception(error)
-                except Exception as error:
-                    log.exception("building a plan failed")
-                    build.future.set_exception(PlanFailed(f"A plan could not be built: {error}"))
-                finally:
-                    unregister()
+            self._settle(build)
             with self._lock:
                 self._pending.remove(build)
                 idle = not self._pending
+            del build  # it holds the plan, which belongs to who asked for it
             if idle:
                 self._end_converter()
             self._tell()
         self._end_converter()
+
+    def _settle(self, build: _Build) -> None:
+        with self._life.linked() as token:
+            unregister = build.token.on_cancel(token.cancel)
+            try:
+                build.future.set_result(self._build(build, token))
+            except (PlanFailed, OperationCancelled) as error:
+                build.future.set_exception(error)
+            except Exception as error:
+                log.exception("building a plan failed")
+                build.future.set_exception(PlanFailed(f"A plan could not be built: {error}"))
+            finally:
+                unregister()
 
     def _tell(self) -> None:
         with self._lock:
@@ -111,11 +128,16 @@ class PlanBuilder:
 
     def _build(self, build: _Build, token: CancellationToken) -> Plan:
         token.raise_if_cancelled()
+        check_memory(build.source.component, build.source.folder, build.source.part)
+        if build.kind == INDUCTOR:
+            source, cache = build.source, self._folder / ".inductor"
+            return InductorPlan(
+                source.folder, source.component, build.signature, cache, self._device, token, self._threads()
+            )
         key = self._key(build.source, token)
-        path = self._store.find(key, token)
-        if path is None:
-            path = self._store.add(key, lambda target: self._convert(build.source, target, token))
-        return OpenVinoPlan(path, build.signature, token)
+        stored = self._store.find(key, token)
+        path = stored or self._store.add(key, lambda target: self._convert(build.source, target, token))
+        return OpenVinoPlan(path, build.signature, token, self._threads(), from_store=stored is not None)
 
     def _convert(self, source: PlanSource, target: Path, token: CancellationToken) -> None:
         token.raise_if_cancelled()

@@ -19,9 +19,9 @@ def main(arguments: Sequence[str]) -> int:
 
         converter.serve(wire)
     else:
-        from engine.plans import openvino_worker
+        from engine.plans import worker
 
-        openvino_worker.serve(wire)
+        worker.serve(wire)
     outgoing.flush()
     os._exit(0)  # nothing here needs cleaning up, and native threads may still be at work
 

@@ -15,9 +15,9 @@ from engine.plans.wire import Wire
 
 
 def serve(wire: Wire) -> None:
-    """Convert one component after the other until the pipe closes, at low priority."""
+    """Convert one component after the other until the pipe closes, at the lowest priority."""
     if hasattr(os, "nice"):
-        os.nice(10)
+        os.nice(19)
     while True:
         try:
             _, folder, component, path = wire.receive()

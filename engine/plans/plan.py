@@ -13,17 +13,29 @@ if TYPE_CHECKING:
 
 EAGER = "eager"
 OPENVINO_STATIC = "openvino-static"
+OPENVINO_DYNAMIC = "openvino-dynamic"
+INDUCTOR = "inductor"
+OPEN = -1  # a size that a plan leaves open
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Shape and dtype of every input, in order: what a static plan is compiled for."""
+    """Shape and dtype of every input, in order: what a plan is compiled for. `OPEN` stands for any size."""
 
     inputs: tuple[tuple[tuple[int, ...], str], ...]
 
     @classmethod
     def of(cls, inputs: Sequence[torch.Tensor]) -> Signature:
         return cls(tuple((tuple(x.shape), str(x.dtype).removeprefix("torch.")) for x in inputs))
+
+    @property
+    def opened(self) -> Signature:
+        """The signature of a plan that serves these inputs in every size."""
+        return Signature(tuple(((OPEN,) * len(shape), dtype) for shape, dtype in self.inputs))
+
+    @property
+    def is_open(self) -> bool:
+        return any(OPEN in shape for shape, _ in self.inputs)
 
 
 class Plan(Protocol):

@@ -9,6 +9,7 @@ import torch
 from engine.cancellation import CancellationToken
 from engine.hosts.runner import Runner
 from engine.plans.eager import EagerStream
+from engine.plans.plan import EAGER
 from engine.vae.strips import run_by_strips
 
 
@@ -52,14 +53,14 @@ class Vae:
         self.encoder.version += 1
         self.decoder.version += 1
 
-    async def decode(self, latents: torch.Tensor, compiled: bool, token: CancellationToken) -> torch.Tensor:
+    async def decode(self, latents: torch.Tensor, kind: str, token: CancellationToken) -> torch.Tensor:
         """Scaled latents [B, C, h, w] to a picture in about -1..1, [B, 3, H, W]."""
         unscaled = latents / self._scale + self._shift
-        return await self.decoder.run((unscaled,), compiled and not self.tiling, token)
+        return await self.decoder.run((unscaled,), EAGER if self.tiling else kind, token)
 
-    async def encode(self, picture: torch.Tensor, compiled: bool, token: CancellationToken) -> torch.Tensor:
+    async def encode(self, picture: torch.Tensor, kind: str, token: CancellationToken) -> torch.Tensor:
         """A picture in -1..1, [B, 3, H, W], to the mean of its scaled latents [B, C, h, w]."""
-        parameters = await self.encoder.run((picture,), compiled and not self.tiling, token)
+        parameters = await self.encoder.run((picture,), EAGER if self.tiling else kind, token)
         return (parameters[:, : self.channels] - self._shift) * self._scale
 
 

@@ -1,4 +1,4 @@
-"""One evaluation of the noise predictor: diffusers' own, our eager host's, our OpenVINO plan's.
+"""One evaluation of the noise predictor: diffusers' own, our eager host's, our OpenVINO plans', static and dynamic.
 
     python -m tests.benchmarks.denoise                                    the bundled model
     python -m tests.benchmarks.denoise --model sd15 --latent 32           an SD 1.5-sized UNet with random weights
@@ -8,9 +8,10 @@ All are warm, run in turn in one process, with as many threads as torch takes by
 prompt and prompt). diffusers' UNet runs in the faster of the two memory formats. The plan is asked through its host,
 so the way to its process and back is included.
 
-Keys: eager_s, host_eager_s and plan_s (medians, a step each), speedup (eager_s / plan_s), max_rel_diff (the largest
-max|a-b| / max|a| between any two), gemm_share (the plan's FLOP rate / that of a bare 2048² f32 matrix product; FLOPs
-counted with attention as math). Asked: speedup at least 1.5 for the starter, 1.6 for sd15; max_rel_diff below 1e-4.
+Keys: eager_s, host_eager_s, plan_s and dynamic_plan_s (medians, a step each), speedup (eager_s / plan_s) and
+dynamic_speedup, max_rel_diff (the largest max|a-b| / max|a| between any two), gemm_share (the plan's FLOP rate / that
+of a bare 2048² f32 matrix product; FLOPs counted with attention as math). Asked: speedup at least 1.5 for the starter,
+1.6 for sd15; max_rel_diff below 1e-4.
 sd15 takes 15 GB of memory and some minutes for its conversion, the first time.
 """
 
@@ -22,6 +23,7 @@ import copy
 import itertools
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,39 +89,47 @@ async def _measure(description: ModelDescription, latent: int, rounds: int, plan
     from engine.models.load import load_module
     from engine.plans.builder import PlanBuilder, PlanSource
     from engine.plans.eager import EagerStream
-    from engine.plans.plan import Signature
+    from engine.plans.plan import EAGER, OPENVINO_DYNAMIC, OPENVINO_STATIC, Signature
 
     stream, builder = EagerStream(), PlanBuilder(plans)
     source = PlanSource(description.folder, Component.UNET, Component.UNET.folder)
-    host = CompiledModelHost(Component.UNET, lambda signature, token: builder.build(source, signature, token))
+    hosts = {
+        kind: CompiledModelHost(
+            Component.UNET, partial(builder.build, source, kind), open_sizes=kind == OPENVINO_DYNAMIC
+        )
+        for kind in (OPENVINO_STATIC, OPENVINO_DYNAMIC)
+    }
     try:
         progress("loading the model")
         bare: dict[str, Any] = {"channels-last": load_module(description.folder, "unet")}
         bare["channels-last"].to(memory_format=torch.channels_last)
         hosted = _with_same_weights(bare["channels-last"])
         stream.watch(hosted)
-        runner = Runner(host, as_function(Component.UNET, hosted), stream)
+        runner = Runner(Component.UNET, hosts, as_function(Component.UNET, hosted), stream)
         inputs = _inputs(hosted, description, latent)
         progress("building the plan")
         started = time.perf_counter()
-        await asyncio.wrap_future(runner.prepare(Signature.of(inputs)))
+        await asyncio.wrap_future(runner.prepare(Signature.of(inputs), OPENVINO_STATIC))
         build_s = time.perf_counter() - started
+        await asyncio.wrap_future(runner.prepare(Signature.of(inputs), OPENVINO_DYNAMIC))
         bare["contiguous"] = load_module(description.folder, "unet")
         left = right = torch.randn(GEMM_SIDE, GEMM_SIDE)
         runs: dict[str, Run] = {
             "contiguous": lambda: _bare(bare["contiguous"], inputs),
             "channels-last": lambda: _bare(bare["channels-last"], inputs),
-            "host_eager": lambda: runner.run(inputs, compiled=False),
-            "plan": lambda: runner.run(inputs, compiled=True),
+            "host_eager": lambda: runner.run(inputs, EAGER),
+            "plan": lambda: runner.run(inputs, OPENVINO_STATIC),
+            "dynamic_plan": lambda: runner.run(inputs, OPENVINO_DYNAMIC),
         }
         outputs = [(await run()).clone() for run in runs.values()]
         progress("measuring")
         taken = await interleaved({**runs, "gemm": lambda: _product(left, right)}, rounds)
-        if host.counters.poisoned or host.counters.fast_hits < rounds:
-            raise RuntimeError(f"the plan didn't answer: {host.counters}")
+        for kind, host in hosts.items():
+            if host.counters.poisoned or host.counters.fast_hits < rounds:
+                raise RuntimeError(f"the {kind} plan didn't answer: {host.counters}")
         flops = _count_flops(bare["contiguous"], inputs)
     finally:
-        host.close()
+        runner.close()
         builder.close()
         stream.close()
     layout = min(bare, key=lambda name: taken[name])
@@ -128,7 +138,9 @@ async def _measure(description: ModelDescription, latent: int, rounds: int, plan
         "eager_s": taken[layout],
         "host_eager_s": taken["host_eager"],
         "plan_s": taken["plan"],
+        "dynamic_plan_s": taken["dynamic_plan"],
         "speedup": taken[layout] / taken["plan"],
+        "dynamic_speedup": taken[layout] / taken["dynamic_plan"],
         "max_rel_diff": max(_relative_difference(a, b) for a, b in itertools.permutations(outputs, 2)),
         "gemm_share": flops / taken["plan"] / gemm_rate,
         "eager_gemm_share": flops / taken[layout] / gemm_rate,

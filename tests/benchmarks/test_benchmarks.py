@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-NAMES = ("denoise", "cancel", "responsiveness", "startup")
+NAMES = ("denoise", "cancel", "hosts", "responsiveness", "startup")
 
 
 def _run(home: Path, name: str, *arguments: str) -> str:
@@ -35,8 +35,23 @@ def test_every_benchmark_explains_itself(tmp_path: Path, name: str) -> None:
 @pytest.mark.slow
 def test_denoise_has_its_keys_and_the_plan_agrees_with_eager(tmp_path: Path) -> None:
     results = _results(tmp_path, "denoise", "--rounds", "2", "--latent", "8")
-    assert {"eager_s", "host_eager_s", "plan_s", "speedup", "max_rel_diff", "gemm_share"} <= results.keys()
+    assert {
+        "eager_s",
+        "host_eager_s",
+        "plan_s",
+        "dynamic_plan_s",
+        "speedup",
+        "max_rel_diff",
+        "gemm_share",
+    } <= results.keys()
     assert results["max_rel_diff"] < 1e-4
+
+
+@pytest.mark.slow
+def test_hosts_has_its_keys(tmp_path: Path) -> None:
+    results = _results(tmp_path, "hosts", "--rounds", "3")
+    asked = {"fast_path_us", "fast_path_async_us", "first_build_s", "second_process_s", "second_size_ratio"}
+    assert asked <= results.keys()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,8 +13,15 @@ import pytest
 
 from engine.cancellation import CancellationToken
 from engine.engine import Engine
-from engine.errors import HostClosed, ModelRefused, NonFiniteLatents, OperationCancelled, RequestRefused
-from engine.events import Cancelled, Event, Failed, Finished, Loading, Step
+from engine.errors import (
+    BackendUnavailable,
+    HostClosed,
+    ModelRefused,
+    NonFiniteLatents,
+    OperationCancelled,
+    RequestRefused,
+)
+from engine.events import Cancelled, EngineActivity, Event, Failed, Finished, Loading, Step
 from engine.pictures.metadata import read_settings
 from engine.request import Backend, EngineSettings, GenerationRequest, Sampler, Switch
 
@@ -80,6 +88,52 @@ def test_backends_agree_within_two_levels(engine: Engine) -> None:
     eager, compiled = engine.generate(REQUEST), engine.generate(COMPILED)
     assert (eager.made_with.plan, compiled.made_with.plan) == ("eager", "openvino-static")
     assert max(abs(a - b) for a, b in zip(eager.image.pixels, compiled.image.pixels, strict=True)) <= 2
+
+
+def test_a_new_size_is_served_at_once_by_the_plan_for_every_size(settings: EngineSettings) -> None:
+    built = threading.Event()
+
+    def listen(activity: EngineActivity) -> None:
+        if len(activity.ready) == 3 and not activity.building:
+            built.set()
+
+    wide = COMPILED.model_copy(update={"width": 160, "height": 96})
+    with Engine(settings.model_copy(update={"build_plans": True})) as engine:
+        first = engine.generate(COMPILED)
+        engine.on_activity(listen)
+        assert built.wait(300)
+        engine.configure(settings)  # builds nothing more
+        second = engine.generate(wide)
+        again = engine.generate(COMPILED)
+        eager = engine.generate(wide.model_copy(update={"backend": Backend.EAGER}))
+    plans = [finished.made_with.plan for finished in (first, second, again, eager)]
+    assert plans == ["openvino-static", "openvino-dynamic", "openvino-static", "eager"]
+    assert first.image == again.image
+    assert max(abs(a - b) for a, b in zip(second.image.pixels, eager.image.pixels, strict=True)) <= 2
+
+
+def test_a_number_of_threads_is_used_from_the_next_picture(configured: Callable[..., Engine]) -> None:
+    engine = configured(threads=1)
+    one = engine.generate(REQUEST)
+    assert engine._stream.submit(torch_threads, CancellationToken.none).result(60) == 1
+    engine.configure(engine.settings.model_copy(update={"threads": 0}))
+    all_ = engine.generate(REQUEST)
+    assert engine._stream.submit(torch_threads, CancellationToken.none).result(60) >= 1
+    assert max(abs(a - b) for a, b in zip(one.image.pixels, all_.image.pixels, strict=True)) <= 2
+
+
+def torch_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+def test_a_backend_that_can_not_be_used_here_is_refused_with_what_it_needs(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(BackendUnavailable, match=r"C\+\+ compiler"):
+        engine.generate(REQUEST.model_copy(update={"backend": Backend.INDUCTOR}))
 
 
 def test_a_load_that_was_broken_off_leaves_no_weights_behind(settings: EngineSettings) -> None:

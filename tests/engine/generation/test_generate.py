@@ -87,9 +87,9 @@ def short_of_memory(painter: Painter, monkeypatch: pytest.MonkeyPatch, until_til
     vae = painter.model.vae
     decode = vae.decode
 
-    async def failing(latents: Any, compiled: bool, token: CancellationToken) -> Any:
+    async def failing(latents: Any, kind: str, token: CancellationToken) -> Any:
         if until_tiled and vae.tiling and vae.slicing:
-            return await decode(latents, compiled, token)
+            return await decode(latents, kind, token)
         raise error
 
     monkeypatch.setattr(vae, "decode", failing)
@@ -129,7 +129,7 @@ async def test_another_error_of_the_decode_is_no_lack_of_memory(
 async def test_a_picture_of_no_numbers_is_never_a_result(painter: Painter, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    async def decode(latents: Any, compiled: bool, token: CancellationToken) -> Any:
+    async def decode(latents: Any, kind: str, token: CancellationToken) -> Any:
         return torch.full((1, 3, 32, 40), float("nan"))
 
     monkeypatch.setattr(painter.model.vae, "decode", decode)

@@ -8,6 +8,7 @@ import pytest
 
 from engine.cancellation import CancellationToken
 from engine.errors import OperationCancelled
+from engine.plans.plan import EAGER, OPENVINO_STATIC
 from tests.engine.tiny_model import CONTEXT, WIDTH
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ class Counting:
 
     def __init__(self, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         self.inputs: list[tuple[list[int], list[int]]] = []
-        self.compiled: list[bool] = []
+        self.kinds: list[str] = []
         run = model.text_encoder.run
 
-        async def counted(inputs: Any, compiled: bool, token: CancellationToken) -> Any:
+        async def counted(inputs: Any, kind: str, token: CancellationToken) -> Any:
             self.inputs.append((inputs[0][0].tolist(), inputs[1][0].tolist()))
-            self.compiled.append(compiled)
-            return await run(inputs, compiled, token)
+            self.kinds.append(kind)
+            return await run(inputs, kind, token)
 
         monkeypatch.setattr(model.text_encoder, "run", counted)
 
@@ -64,7 +65,7 @@ def test_a_prompt_is_cut_to_the_encoder_s_length(encoder: PromptEncoder) -> None
 async def test_each_chunk_is_encoded_whole_and_none_is_lost(encoder: PromptEncoder, counting: Counting) -> None:
     import torch
 
-    embeddings = await encoder.encode(LONG, 3, False, NONE)
+    embeddings = await encoder.encode(LONG, 3, EAGER, NONE)
     assert embeddings.shape == (1, 3 * CONTEXT, WIDTH)
     assert counting.calls == 3
     for ids, mask in counting.inputs:
@@ -72,17 +73,17 @@ async def test_each_chunk_is_encoded_whole_and_none_is_lost(encoder: PromptEncod
         assert 1 in ids
     for number, chunk in enumerate(encoder.chunks(LONG)):
         text = encoder._model.tokenizer.decode(chunk)
-        alone = await encoder.encode(text, 1, False, NONE)
+        alone = await encoder.encode(text, 1, EAGER, NONE)
         assert torch.equal(embeddings[:, number * CONTEXT : (number + 1) * CONTEXT], alone)
 
 
 async def test_a_short_prompt_beside_a_long_one_is_filled_with_empty_chunks(encoder: PromptEncoder) -> None:
     import torch
 
-    embeddings = await encoder.encode("a", 2, False, NONE)
-    empty = await encoder.encode("", 1, False, NONE)
+    embeddings = await encoder.encode("a", 2, EAGER, NONE)
+    empty = await encoder.encode("", 1, EAGER, NONE)
     assert torch.equal(embeddings[:, CONTEXT:], empty)
-    assert torch.equal(embeddings[:, :CONTEXT], await encoder.encode("a", 1, False, NONE))
+    assert torch.equal(embeddings[:, :CONTEXT], await encoder.encode("a", 1, EAGER, NONE))
 
 
 async def test_the_tokens_are_those_of_diffusers(starter: Model, tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +92,7 @@ async def test_the_tokens_are_those_of_diffusers(starter: Model, tiny: Model, mo
     for model in (starter, tiny):
         counting = Counting(model, monkeypatch)
         for prompt in ("", "a red apple"):
-            await PromptEncoder(model).encode(prompt, 1, False, NONE)
+            await PromptEncoder(model).encode(prompt, 1, EAGER, NONE)
             length = model.description.text_length
             expected = model.tokenizer(prompt, padding="max_length", max_length=length)
             ids, mask = counting.inputs[-1]
@@ -100,32 +101,32 @@ async def test_the_tokens_are_those_of_diffusers(starter: Model, tiny: Model, mo
 
 
 async def test_a_prompt_is_encoded_once(encoder: PromptEncoder, counting: Counting) -> None:
-    first = await encoder.encode("a dog", 1, False, NONE)
-    assert await encoder.encode("a dog", 1, False, NONE) is first
+    first = await encoder.encode("a dog", 1, EAGER, NONE)
+    assert await encoder.encode("a dog", 1, EAGER, NONE) is first
     assert counting.calls == 1
-    await encoder.encode("a cat", 1, False, NONE)
+    await encoder.encode("a cat", 1, EAGER, NONE)
     assert counting.calls == 2
     encoder.forget()
-    await encoder.encode("a dog", 1, False, NONE)
+    await encoder.encode("a dog", 1, EAGER, NONE)
     assert counting.calls == 3
 
 
 async def test_what_is_kept_belongs_to_the_kind_of_plan(encoder: PromptEncoder, counting: Counting) -> None:
-    for compiled in (False, True, False, True):
-        await encoder.encode("a dog", 1, compiled, NONE)
-    assert counting.compiled == [False, True]
+    for kind in (EAGER, OPENVINO_STATIC, EAGER, OPENVINO_STATIC):
+        await encoder.encode("a dog", 1, kind, NONE)
+    assert counting.kinds == [EAGER, OPENVINO_STATIC]
 
 
 async def test_only_the_last_prompts_are_kept(encoder: PromptEncoder, counting: Counting) -> None:
     from engine.generation.prompt import KEPT
 
-    await encoder.encode("first", 1, False, NONE)
+    await encoder.encode("first", 1, EAGER, NONE)
     for number in range(KEPT - 1):
-        await encoder.encode("a" * (number % 70) + "b" * (number // 70 + 1), 1, False, NONE)
-    await encoder.encode("first", 1, False, NONE)  # used again: no longer the oldest
+        await encoder.encode("a" * (number % 70) + "b" * (number // 70 + 1), 1, EAGER, NONE)
+    await encoder.encode("first", 1, EAGER, NONE)  # used again: no longer the oldest
     before = counting.calls
-    await encoder.encode("one more", 1, False, NONE)
-    await encoder.encode("first", 1, False, NONE)
+    await encoder.encode("one more", 1, EAGER, NONE)
+    await encoder.encode("first", 1, EAGER, NONE)
     assert counting.calls == before + 1
     assert len(encoder._kept) == KEPT
 
@@ -134,6 +135,6 @@ async def test_a_cancelled_encoding_keeps_nothing(encoder: PromptEncoder, counti
     token = CancellationToken()
     token.cancel()
     with pytest.raises(OperationCancelled):
-        await encoder.encode("a dog", 1, False, token)
-    await encoder.encode("a dog", 1, False, NONE)
+        await encoder.encode("a dog", 1, EAGER, token)
+    await encoder.encode("a dog", 1, EAGER, NONE)
     assert counting.calls == 2

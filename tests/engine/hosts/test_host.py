@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import psutil
 import pytest
 
 from engine.cancellation import CancellationToken
 from engine.errors import HostClosed, OperationCancelled, PlanFailed
-from engine.hosts.host import CompiledModelHost, Counters
-from engine.hosts.runner import Runner
-from engine.plans.eager import EagerStream
-from engine.plans.plan import EAGER, OPENVINO_STATIC, Plan, Signature
+from engine.hosts.counters import Counters
+from engine.hosts.host import CompiledModelHost
+from engine.plans.plan import EAGER, OPEN, OPENVINO_STATIC, Plan, Signature
 
 pytestmark = pytest.mark.usefixtures("torch_imported")
 
@@ -88,8 +89,8 @@ class Setting:
         self._sync = sync
 
     def predict(
-        self, version: int = 0, token: CancellationToken = CancellationToken.none, compiled: bool = True,
-        inputs: Any = None,
+        self, version: int = 0, token: CancellationToken = CancellationToken.none, inputs: Any = None,
+        compiled: bool = True,
     ) -> Any:  # fmt: skip
         arguments = (inputs or self.inputs, version, self.eager, token, compiled)
         if self._sync:
@@ -147,6 +148,29 @@ def test_who_asks_for_the_eager_answer_gets_it(setting: Setting) -> None:
     assert setting.predict(compiled=False) == "eager"
     assert plan.calls == 0
     assert setting.predict() == "plan"
+    assert setting.predict(compiled=False) == "eager"
+    assert setting.counters == Counters(slow_calls=1, plans_built=1, eager_answers=2)
+
+
+def test_the_fast_path_takes_no_lock(setting: Setting, in_thread: Callable[..., Future[Any]]) -> None:
+    setting.with_plan()
+    assert setting.predict() == "plan"
+    with setting.host._lock:
+        assert in_thread(setting.predict).result(60) == "plan"
+    assert setting.counters.fast_hits == 1
+
+
+def test_the_fast_path_is_for_the_same_count_shapes_and_types(setting: Setting) -> None:
+    import torch
+
+    setting.with_plan()
+    first, second = setting.inputs
+    others = [(first,), (*setting.inputs, second), (first, second.reshape(1)), (first.half(), second), (second, first)]
+    for inputs in others:
+        assert setting.predict() == "plan"
+        assert setting.predict(inputs=inputs) == "eager"
+    assert setting.predict(inputs=(torch.ones(2, 4, 8, 8), torch.tensor(7.0))) == "plan"
+    assert setting.counters == Counters(fast_hits=5, slow_calls=6, plans_built=1, eager_answers=5)
 
 
 def test_a_plan_that_is_being_built_keeps_nobody_waiting(setting: Setting) -> None:
@@ -167,10 +191,55 @@ def test_a_plan_is_asked_for_once(setting: Setting) -> None:
     assert len(setting.builds.asked) == 1
 
 
-def test_the_build_gets_the_token_of_who_asked() -> None:
+def test_who_asked_can_cancel_the_build() -> None:
     setting, token = Setting(True), CancellationToken()
     setting.host.prepare(setting.signature, 0, token)
-    assert setting.builds.asked[0][1] is token
+    assert not setting.builds.asked[0][1].is_cancelled
+    token.cancel("Enough.")
+    assert (setting.builds.asked[0][1].is_cancelled, setting.builds.asked[0][1].reason) == (True, "Enough.")
+
+
+def test_who_waits_for_a_plan_finds_it_ready(in_thread: Callable[..., Future[Any]]) -> None:
+    setting = Setting(True)
+    building = setting.host.prepare(setting.signature, 0)
+
+    def wait() -> bool:
+        building.result(60)
+        return setting.host.ready(setting.signature, 0)
+
+    waiting = [in_thread(wait) for _ in range(4)]
+    setting.builds.finish(FakePlan("plan"))
+    assert all(found.result(60) for found in waiting)
+
+
+def test_who_waits_for_a_plan_can_not_cancel_it_for_others() -> None:
+    setting = Setting(True)
+    assert not setting.host.prepare(setting.signature, 0).cancel()
+    setting.builds.finish(FakePlan("plan"))
+    assert setting.predict() == "plan"
+
+
+def test_a_build_may_ask_the_host_and_refuse_at_once() -> None:
+    setting = Setting(True)
+
+    def build(signature: Signature, token: CancellationToken) -> Future[Plan]:
+        assert not host.ready(signature, 0)  # the lock is free
+        raise PlanFailed("Not on this computer.")
+
+    host = CompiledModelHost("VAE decoder", build)
+    for expected in ("Not on this computer", "no compiled plan"):
+        with pytest.raises(PlanFailed, match=expected):
+            host.prepare(setting.signature, 0)
+
+
+def test_a_build_that_runs_out_of_memory_may_be_tried_again() -> None:
+    setting = Setting(True)
+    building = setting.host.prepare(setting.signature, 0)
+    setting.builds.asked[0][2].set_exception(MemoryError())
+    with pytest.raises(MemoryError):
+        building.result(0)
+    setting.with_plan()
+    assert setting.predict() == "plan"
 
 
 def test_a_host_without_a_backend_always_answers_eagerly() -> None:
@@ -219,6 +288,21 @@ def test_a_poisoned_plan_that_was_fast_is_dropped_too(setting: Setting) -> None:
     breaks.append(PlanFailed("It crashed."))
     assert [setting.predict(), setting.predict()] == ["eager", "eager"]
     assert setting.counters == Counters(fast_hits=2, slow_calls=2, plans_built=1, poisoned=1, eager_answers=2)
+
+
+def test_nothing_holds_on_to_a_plan_that_broke() -> None:
+    setting, is_broken = Setting(True), False
+
+    def during(token: CancellationToken) -> None:
+        if is_broken:
+            raise PlanFailed("It crashed.")
+
+    reference = weakref.ref(setting.with_plan(during=during))
+    setting.builds.asked.clear()
+    assert [setting.predict(), setting.predict()] == ["plan", "plan"]
+    is_broken = True
+    assert setting.predict() == "eager"
+    assert reference() is None
 
 
 def test_after_a_version_change_a_plan_is_worth_another_try(setting: Setting) -> None:
@@ -399,14 +483,30 @@ def test_a_closed_host_refuses_everything(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "version"])
+def test_nobody_goes_on_building_for_a_version_that_is_over(setting: Setting, end: str) -> None:
+    building = setting.host.prepare(setting.signature, 0)
+    if end == "close":
+        setting.host.close()
+    else:
+        assert setting.predict(version=1) == "eager"
+    assert setting.builds.asked[0][1].is_cancelled
+    assert not building.done()  # until nothing of it runs any more
+    setting.builds.asked[0][2].set_exception(OperationCancelled())
+    with pytest.raises(HostClosed if end == "close" else OperationCancelled):
+        building.result(0)
+
+
+@pytest.mark.parametrize("end", ["close", "version"])
 def test_a_plan_that_comes_too_late_is_closed(setting: Setting, end: str) -> None:
-    setting.host.prepare(setting.signature, 0)
+    building = setting.host.prepare(setting.signature, 0)
     if end == "close":
         setting.host.close()
     else:
         assert setting.predict(version=1) == "eager"
     plan = setting.builds.finish(FakePlan("late"))
     assert (plan.closed, setting.counters.plans_built) == (1, 0)
+    with pytest.raises(HostClosed if end == "close" else OperationCancelled):
+        building.result(0)
     if end == "version":
         assert setting.predict(version=1) == "eager"
 
@@ -474,25 +574,203 @@ def counters_of_failures(plans: list[FakePlan]) -> int:
     return sum(plan.calls for number, plan in enumerate(plans) if number % 3 == 2)
 
 
-# The runner
+# Sizes
 
 
-async def test_a_runner_hands_its_version_to_its_host(stream: EagerStream) -> None:
+def test_a_host_of_open_sizes_asks_once_and_serves_them_all() -> None:
     import torch
 
-    builds, x = Builds(), torch.ones(1, 2)
-    runner = Runner(CompiledModelHost("VAE decoder", builds), lambda x: x + 1, stream)
-    signature = Signature.of((x,))
-    assert runner.name == "VAE decoder"
-    assert torch.equal(await runner.run((x,), compiled=True), x + 1)
-    runner.prepare(signature)
-    plan = builds.finish(FakePlan("plan"))
-    assert runner.ready(signature)
-    assert await runner.run((x,), compiled=True) == "plan"
-    assert torch.equal(await runner.run((x,), compiled=False), x + 1)
-    runner.version += 1
-    assert not runner.ready(signature)
-    assert plan.closed == 1
-    runner.close()
-    with pytest.raises(HostClosed):
-        await runner.run((x,), compiled=False)
+    builds, eager = Builds(), FakePlan("eager")
+    host = CompiledModelHost("noise predictor", builds, open_sizes=True)
+    small, large = torch.zeros(1, 4, 8, 8), torch.zeros(2, 4, 9, 7)
+    host.prepare(Signature.of((small,)), 0)
+    assert builds.asked[0][0] == Signature((((OPEN,) * 4, "float32"),))
+    builds.finish(FakePlan("plan"))
+    assert host.ready(Signature.of((large,)), 0)
+    assert [host.predict((x,), 0, eager) for x in (small, large, small)] == ["plan"] * 3
+    assert host.counters == Counters(fast_hits=2, slow_calls=1, plans_built=1)
+    for other in (torch.zeros(4, 8, 8), torch.zeros(1, 4, 8, 8, dtype=torch.int64)):
+        assert host.predict((other,), 0, eager) == "eager"
+
+
+def test_beyond_its_capacity_a_host_closes_the_plan_unused_for_longest() -> None:
+    import torch
+
+    builds, eager = Builds(), FakePlan("eager")
+    host = CompiledModelHost("noise predictor", builds, capacity=3)
+    inputs = [(torch.zeros(size),) for size in (1, 2, 3, 4)]
+    plans: list[FakePlan] = []
+    for x in inputs[:3]:
+        host.prepare(Signature.of(x), 0)
+        plans.append(builds.finish(FakePlan("plan")))
+    for used in (0, 2):
+        assert host.predict(inputs[used], 0, eager) == "plan"
+    host.prepare(Signature.of(inputs[3]), 0)
+    plans.append(builds.finish(FakePlan("plan")))
+    assert [plan.closed for plan in plans] == [0, 1, 0, 0]
+    assert [host.predict(x, 0, eager) for x in inputs] == ["plan", "eager", "plan", "plan"]
+
+
+def test_beyond_its_capacity_a_host_keeps_the_plan_that_answers_now() -> None:
+    """It may be in the middle of a picture, which is to end as it began, however many other plans come."""
+    import torch
+
+    builds, eager = Builds(), FakePlan("eager")
+    host = CompiledModelHost("noise predictor", builds, capacity=1)
+    inputs = [(torch.zeros(size),) for size in (1, 2, 3)]
+    plans: list[FakePlan] = []
+    for x in inputs:
+        host.prepare(Signature.of(x), 0)
+        plans.append(builds.finish(FakePlan(f"plan {len(plans)}")))
+        assert host.predict(inputs[0], 0, eager) == "plan 0"
+    assert [plan.closed for plan in plans] == [0, 1, 0]
+    assert host.predict(inputs[2], 0, eager) == "plan 2"
+    assert [plan.closed for plan in plans] == [1, 1, 0]
+    assert host.predict(inputs[0], 0, eager) == "eager"
+
+
+def test_a_plan_that_has_to_go_stays_open_for_the_call_that_runs_it(in_thread: Callable[..., Future[Any]]) -> None:
+    import torch
+
+    builds, eager, blocked = Builds(), FakePlan("eager"), Blocked()
+    host = CompiledModelHost("noise predictor", builds, capacity=1)
+    old, new = (torch.zeros(1),), (torch.zeros(2),)
+    host.prepare(Signature.of(old), 0)
+    plan = builds.finish(FakePlan("old", blocked))
+    running = in_thread(host.predict, old, 0, eager)
+    assert blocked.begun.wait(60)
+    host.prepare(Signature.of(new), 0)
+    builds.finish(FakePlan("new"))
+    assert host.predict(new, 0, eager) == "new"
+    assert host.predict(old, 0, eager) == "eager"
+    assert plan.closed == 0
+    blocked.go_on.set()
+    assert running.result(60) == "old"
+    assert (plan.closed, plan.misused) == (1, False)
+
+
+def test_a_host_that_builds_on_demand_asks_at_the_first_call_and_once() -> None:
+    import torch
+
+    builds, eager, inputs = Builds(), FakePlan("eager"), (torch.zeros(1),)
+    host = CompiledModelHost("noise predictor", builds, build_on_demand=True)
+    assert [host.predict(inputs, 0, eager) for _ in range(3)] == ["eager"] * 3
+    assert len(builds.asked) == 1
+    builds.finish(FakePlan("plan"))
+    assert host.predict(inputs, 0, eager) == "plan"
+
+
+def test_a_plan_from_the_store_is_counted_as_one() -> None:
+    import torch
+
+    builds, inputs = Builds(), (torch.zeros(1),)
+    host = CompiledModelHost("noise predictor", builds)
+    host.prepare(Signature.of(inputs), 0)
+    plan: Any = FakePlan("plan")
+    plan.from_store = True
+    builds.finish(plan)
+    assert (host.counters.plans_built, host.counters.loaded_from_disk) == (1, 1)
+
+
+# Swaps
+
+
+class LargePlan:
+    """Holds 12 MB, and answers only while it is open."""
+
+    kind = OPENVINO_STATIC
+
+    def __init__(self) -> None:
+        import torch
+
+        self.weights = torch.ones(3_000_000)
+        self.is_alive = True
+
+    def execute(self, inputs: Any, token: CancellationToken = CancellationToken.none) -> Any:
+        assert self.is_alive, "a call ran a closed plan"
+        return inputs[0] + self.weights[:1]
+
+    async def execute_async(self, inputs: Any, token: CancellationToken = CancellationToken.none) -> Any:
+        return self.execute(inputs, token)
+
+    def close(self) -> None:
+        self.is_alive = False
+
+
+def built_at_once(made: list[Any]) -> Callable[[Signature, CancellationToken], Future[Plan]]:
+    def build(signature: Signature, token: CancellationToken) -> Future[Plan]:
+        future: Future[Plan] = Future()
+        plan = LargePlan()
+        made.append(weakref.ref(plan))
+        future.set_result(plan)
+        return future
+
+    return build
+
+
+def test_a_thousand_swaps_of_large_plans_leave_nothing_behind() -> None:
+    import torch
+
+    made: list[Any] = []
+    host = CompiledModelHost("noise predictor", built_at_once(made))
+    inputs, process = (torch.zeros(1),), psutil.Process()
+    resident = []
+    for version in range(1000):
+        host.prepare(Signature.of(inputs), version)
+        assert host.predict(inputs, version, FakePlan("eager")).item() == 1
+        if version >= 100:
+            resident.append(process.memory_info().rss)
+    host.close()
+    assert not any(reference() for reference in made)
+    assert max(resident) <= 1.05 * min(resident)
+
+
+def test_threads_that_predict_swap_and_close_at_once_never_run_a_closed_plan() -> None:
+    import torch
+
+    made: list[Any] = []
+    for _ in range(20):
+        host = CompiledModelHost("noise predictor", built_at_once(made), build_on_demand=True, capacity=1)
+        eager: Any = LargePlan()
+        start, version = threading.Barrier(5), [0]
+
+        def predict(size: int, host: Any = host, start: Any = start, version: Any = version, eager: Any = eager) -> int:
+            start.wait()
+            answered = 0
+            for _ in range(300):
+                try:
+                    assert host.predict((torch.zeros(size),), version[0], eager)[0] == 1
+                except HostClosed:
+                    break
+                answered += 1
+            return answered
+
+        def predict_async(host: Any = host, start: Any = start, version: Any = version, eager: Any = eager) -> int:
+            async def run() -> int:
+                start.wait()
+                answered = 0
+                for _ in range(300):
+                    try:
+                        assert (await host.predict_async((torch.zeros(1),), version[0], eager))[0] == 1
+                    except HostClosed:
+                        break
+                    answered += 1
+                return answered
+
+            return asyncio.run(run())
+
+        def disturb(host: Any = host, start: Any = start, version: Any = version) -> int:
+            start.wait()
+            for number in range(50):
+                version[0] = number
+                host.ready(Signature.of((torch.zeros(1),)), number)
+            host.close()
+            return 1
+
+        with ThreadPoolExecutor(5) as pool:
+            calls = [pool.submit(predict, 1), pool.submit(predict, 1), pool.submit(predict, 2)]
+            calls += [pool.submit(predict_async), pool.submit(disturb)]
+            assert [call.result(60) for call in calls][-1] == 1
+        with pytest.raises(HostClosed):
+            host.predict((torch.zeros(1),), 0, eager)
+    assert not any(reference() for reference in made)

@@ -19,12 +19,13 @@ from engine.errors import BackendUnavailable, HostClosed, OperationCancelled, Pl
 from engine.hosts.host import CompiledModelHost
 from engine.models.description import describe
 from engine.plans import builder as builder_module
-from engine.plans import openvino
+from engine.plans import process_plan
 from engine.plans.builder import PlanBuilder, PlanSource
 from engine.plans.eager import EagerPlan, EagerStream
 from engine.plans.openvino import OpenVinoPlan
-from engine.plans.plan import OPENVINO_STATIC, Plan, Signature
+from engine.plans.plan import OPENVINO_DYNAMIC, OPENVINO_STATIC, Plan, Signature
 from engine.plans.wire import ChildProcess
+from engine.request import Backend
 from tests.engine.tiny_model import CONTEXT, WIDTH
 
 MINUTES = 300  # seconds, for what takes seconds
@@ -76,7 +77,7 @@ def plans(tiny_model: Path, tiny_builder: PlanBuilder) -> Iterator[dict[str, Ope
     """A plan of each component, built as the program builds them."""
     futures = {
         component: tiny_builder.build(
-            source(tiny_model, component), Signature.of(inputs_of(component)), CancellationToken.none
+            source(tiny_model, component), OPENVINO_STATIC, Signature.of(inputs_of(component)), CancellationToken.none
         )
         for component in COMPONENTS
     }
@@ -90,7 +91,7 @@ def plans(tiny_model: Path, tiny_builder: PlanBuilder) -> Iterator[dict[str, Ope
 def decoder(tiny_model: Path, tiny_builder: PlanBuilder, plans: object) -> Iterator[OpenVinoPlan]:
     """A plan of the VAE decoder for one test, which may break it."""
     signature = Signature.of(inputs_of("VAE decoder"))
-    future = tiny_builder.build(source(tiny_model, "VAE decoder"), signature, CancellationToken.none)
+    future = tiny_builder.build(source(tiny_model, "VAE decoder"), OPENVINO_STATIC, signature, CancellationToken.none)
     plan: Any = future.result(MINUTES)
     yield plan
     plan.close()
@@ -117,6 +118,48 @@ async def test_both_ways_of_asking_agree_bit_for_bit(plans: dict[str, OpenVinoPl
     inputs = inputs_of("noise predictor")
     awaited = await plans["noise predictor"].execute_async(inputs)
     assert torch.equal(awaited, plans["noise predictor"].execute(inputs))
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_one_open_plan_serves_every_size(
+    tiny_builder: PlanBuilder, tiny_model: Path, stream: EagerStream, component: str
+) -> None:
+    import torch
+
+    inputs = inputs_of(component)
+    future = tiny_builder.build(
+        source(tiny_model, component), OPENVINO_DYNAMIC, Signature.of(inputs).opened, CancellationToken.none
+    )
+    plan = future.result(MINUTES)
+    eager = EagerPlan(module_of(tiny_model, component), stream)
+    larger = tuple(torch.cat([x, x], dim=0) if x.dim() else x for x in inputs)
+    for given in (inputs, larger, inputs):
+        expected, answer = eager.execute(given), plan.execute(given)
+        assert answer.shape == expected.shape
+        assert ((answer - expected).abs().max() / expected.abs().max()).item() <= 1e-4
+    assert plan.kind == OPENVINO_DYNAMIC
+    plan.close()
+
+
+def test_an_input_that_is_as_before_is_not_sent_again_and_one_that_changed_in_place_is(
+    plans: dict[str, OpenVinoPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    plan = plans["noise predictor"]
+    latents, timestep, prompt = inputs_of("noise predictor")
+    sent: list[list[bool]] = []
+    send = plan._process.wire.send
+    monkeypatch.setattr(
+        plan._process.wire, "send", lambda *m: (sent.append([x is not None for x in m[2]]), send(*m))
+    )  # fmt: skip
+    first = plan.execute((latents, timestep, prompt))
+    assert torch.equal(plan.execute((latents.clone(), timestep, prompt)), first)
+    prompt.mul_(2)
+    doubled = plan.execute((latents, timestep, prompt))
+    assert not torch.equal(doubled, first)
+    assert torch.equal(doubled, plan.execute(tuple(x.clone() for x in (latents, timestep, prompt))))
+    assert sent == [[True] * 3, [True, False, False], [True, False, True], [True] * 3]
 
 
 async def test_calls_at_once_are_all_answered(plans: dict[str, OpenVinoPlan]) -> None:
@@ -148,7 +191,9 @@ def test_the_converted_model_is_kept_for_the_next_program(
     monkeypatch.setattr(builder_module, "ChildProcess", Counted)
     again = PlanBuilder(tiny_builder._store._folder)
     signature = Signature((((1, 4, 6, 6), "float32"),))
-    plan = again.build(source(tiny_model, "VAE decoder"), signature, CancellationToken.none).result(MINUTES)
+    plan = again.build(source(tiny_model, "VAE decoder"), OPENVINO_STATIC, signature, CancellationToken.none).result(
+        MINUTES
+    )
     assert plan.is_alive
     assert started == []
     plan.close()
@@ -170,7 +215,9 @@ def test_a_signature_that_the_model_can_not_take_is_refused(
     plans: object, tiny_model: Path, tiny_builder: PlanBuilder
 ) -> None:
     shapes = (((1, 4, 8, 8), "float32"), ((1, 4, 8, 8), "float32"))
-    future = tiny_builder.build(source(tiny_model, "VAE decoder"), Signature(shapes), CancellationToken.none)
+    future = tiny_builder.build(
+        source(tiny_model, "VAE decoder"), OPENVINO_STATIC, Signature(shapes), CancellationToken.none
+    )
     with pytest.raises(PlanFailed, match="can't compile"):
         future.result(MINUTES)
 
@@ -180,7 +227,7 @@ def test_inputs_of_another_shape_fail_and_the_host_answers_eagerly(
 ) -> None:
     import torch
 
-    with pytest.raises(PlanFailed, match="OpenVINO failed while running"):
+    with pytest.raises(PlanFailed, match="failed while running"):
         decoder.execute((torch.zeros(1, 4, 5, 5),))
     assert decoder.execute(inputs_of("VAE decoder")).shape == (1, 3, 30, 42)  # a failure of one call is no more
 
@@ -380,7 +427,9 @@ def test_cancelling_a_conversion_ends_its_process(
 
     monkeypatch.setattr(Watched, "told", staticmethod(told), raising=False)
     monkeypatch.setattr(builder_module, "ChildProcess", Watched)
-    future = builder.build(source(tiny_model, "VAE decoder"), Signature((((1, 4, 8, 8), "float32"),)), token)
+    future = builder.build(
+        source(tiny_model, "VAE decoder"), OPENVINO_STATIC, Signature((((1, 4, 8, 8), "float32"),)), token
+    )
     if moment == "working":
         assert started.wait(60)
         token.cancel("Enough.")
@@ -405,9 +454,11 @@ def test_cancelling_a_compile_ends_its_process_and_can_be_tried_again(
             started.set()
 
     monkeypatch.setattr(Watched, "told", staticmethod(told), raising=False)
-    monkeypatch.setattr(openvino, "ChildProcess", Watched)
+    monkeypatch.setattr(process_plan, "ChildProcess", Watched)
     where, signature = source(tiny_model, "VAE decoder"), Signature((((1, 4, 7, 7), "float32"),))
-    host = CompiledModelHost("VAE decoder", lambda signature, token: tiny_builder.build(where, signature, token))
+    host = CompiledModelHost(
+        "VAE decoder", lambda signature, token: tiny_builder.build(where, OPENVINO_STATIC, signature, token)
+    )
     future = host.prepare(signature, 0, token)
     if moment == "working":
         assert started.wait(60)
@@ -429,7 +480,8 @@ def test_closing_ends_what_is_built_and_what_waits(tiny_model: Path, monkeypatch
     folder = builder._store._folder
     signature = Signature((((1, 4, 8, 8), "float32"),))
     futures = [
-        builder.build(source(tiny_model, component), signature, CancellationToken.none) for component in COMPONENTS
+        builder.build(source(tiny_model, component), OPENVINO_STATIC, signature, CancellationToken.none)
+        for component in COMPONENTS
     ]
     assert started.wait(60)
     assert builder.is_building
@@ -443,14 +495,17 @@ def test_closing_ends_what_is_built_and_what_waits(tiny_model: Path, monkeypatch
     assert heard[3] == COMPONENTS
     assert heard[-1] == ()
     with pytest.raises(HostClosed):
-        builder.build(source(tiny_model, "VAE decoder"), signature, CancellationToken.none)
+        builder.build(source(tiny_model, "VAE decoder"), OPENVINO_STATIC, signature, CancellationToken.none)
 
 
 @pytest.mark.usefixtures("no_child_left")
 def test_a_model_that_can_not_be_converted_is_refused_with_a_reason(builder: PlanBuilder, changed_model: Path) -> None:
     (changed_model / "vae" / "config.json").write_text("{", encoding="utf-8")
     future = builder.build(
-        source(changed_model, "VAE decoder"), Signature((((1, 4, 8, 8), "float32"),)), CancellationToken.none
+        source(changed_model, "VAE decoder"),
+        OPENVINO_STATIC,
+        Signature((((1, 4, 8, 8), "float32"),)),
+        CancellationToken.none,
     )
     with pytest.raises(PlanFailed, match=r"can't convert the VAE decoder: ModelRefused: .*config\.json"):
         future.result(MINUTES)
@@ -465,7 +520,10 @@ def test_a_converter_that_dies_is_a_plan_that_failed(
     )
     monkeypatch.setattr(builder_module, "ChildProcess", Watched)
     future = builder.build(
-        source(tiny_model, "VAE decoder"), Signature((((1, 4, 8, 8), "float32"),)), CancellationToken.none
+        source(tiny_model, "VAE decoder"),
+        OPENVINO_STATIC,
+        Signature((((1, 4, 8, 8), "float32"),)),
+        CancellationToken.none,
     )
     with pytest.raises(PlanFailed, match="ended unexpectedly"):
         future.result(60)
@@ -478,7 +536,7 @@ def test_a_failing_listener_does_not_end_the_builder(tmp_path: Path, caplog: pyt
 
     builder = PlanBuilder(None, listen)
     for _ in range(2):
-        future = builder.build(PlanSource(tmp_path, "VAE decoder", "vae"), Signature(()), cancelled())
+        future = builder.build(PlanSource(tmp_path, "VAE decoder", "vae"), OPENVINO_STATIC, Signature(()), cancelled())
         with pytest.raises(OperationCancelled):
             future.result(60)
     builder.close()
@@ -521,7 +579,7 @@ async def test_a_wait_for_plans_that_others_asked_for_ends_with_the_token(
     asked: list[Future[Plan]] = []
 
     class NeverReady:
-        def build(self, source: PlanSource, signature: Signature, token: CancellationToken) -> Future[Plan]:
+        def build(self, source: PlanSource, kind: str, signature: Signature, token: CancellationToken) -> Future[Plan]:
             asked.append(Future())
             return asked[-1]
 
@@ -531,16 +589,20 @@ async def test_a_wait_for_plans_that_others_asked_for_ends_with_the_token(
         describe(str(tiny_model)), stream, never, "cpu", torch.float32, lambda what, fraction: None, token
     )
     needed = model.signatures(64, 64, 1, 2)
-    model.prepare(needed)
+    model.prepare(needed, Backend.OPENVINO)
     heard: list[tuple[str, float]] = []
-    waiting = asyncio.create_task(model.wait_for_plans(needed, token, lambda what, done: heard.append((what, done))))
+    waiting = asyncio.create_task(
+        model.wait_for_plans(needed, Backend.OPENVINO, token, lambda what, done: heard.append((what, done)))
+    )
     await asyncio.sleep(0)
     token.cancel("Enough.")
     with pytest.raises(OperationCancelled, match="Enough"):
         await waiting
     assert heard == [("text encoder", 0)]
-    assert len(asked) == 3
-    waiting = asyncio.create_task(model.wait_for_plans(needed, CancellationToken(), lambda what, done: None))
+    assert len(asked) == 5  # three of this size, and two for every size: prompts have only one
+    waiting = asyncio.create_task(
+        model.wait_for_plans(needed, Backend.OPENVINO, CancellationToken(), lambda what, done: None)
+    )
     await asyncio.sleep(0)
     asked[0].set_exception(PlanFailed("No such operator."))
     with pytest.raises(BackendUnavailable, match="No such operator"):

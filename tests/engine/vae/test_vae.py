@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from engine.cancellation import CancellationToken
 from engine.errors import HostClosed
 from engine.models.description import describe
-from engine.plans.plan import Plan, Signature
+from engine.plans.plan import EAGER, OPENVINO_STATIC, Plan, Signature
+from engine.request import Backend
 
 if TYPE_CHECKING:
     import torch
@@ -31,8 +32,8 @@ class RecordedPlans:
     def __init__(self) -> None:
         self.built: list[str] = []
 
-    def build(self, source: Any, signature: Signature, token: CancellationToken) -> Future[Plan]:
-        self.built.append(source.component)
+    def build(self, source: Any, kind: str, signature: Signature, token: CancellationToken) -> Future[Plan]:
+        self.built.append(f"{source.component}, {kind}")
         future: Future[Plan] = Future()
         future.set_result(Doubling())
         return future
@@ -105,11 +106,11 @@ def test_the_switches_are_diffusers_own(model: Model) -> None:
 
 def test_a_flip_closes_the_plans_of_the_vae_alone(model: Model) -> None:
     needed = model.signatures(64, 64, 1, 2)
-    model.prepare(needed)
-    assert model.ready_kind(needed) == "openvino-static"
+    model.prepare(needed, Backend.OPENVINO)
+    assert model.ready_kind(needed, Backend.OPENVINO) == "openvino-static"
     model.vae.set_slicing(True)
-    assert [runner.ready(signature) for runner, signature in needed] == [True, True, False]
-    assert model.ready_kind(needed) == "eager"
+    assert [runner.ready(signature, OPENVINO_STATIC) for runner, signature in needed] == [True, True, False]
+    assert model.ready_kind(needed, Backend.OPENVINO) == "eager"
 
 
 async def test_a_decode_undoes_the_scaling_that_an_encode_does(model: Model) -> None:
@@ -118,9 +119,9 @@ async def test_a_decode_undoes_the_scaling_that_an_encode_does(model: Model) -> 
     inner, x = model.vae._vae, latents(16, 16)
     with torch.inference_mode():
         expected = inner.decode(x / 0.5, return_dict=False)[0]
-        assert torch.equal(await model.vae.decode(x, False, NONE), expected)
+        assert torch.equal(await model.vae.decode(x, EAGER, NONE), expected)
         moments = inner.encode(expected, return_dict=False)[0].mean * 0.5
-        assert torch.equal(await model.vae.encode(expected, False, NONE), moments)
+        assert torch.equal(await model.vae.encode(expected, EAGER, NONE), moments)
 
 
 async def test_a_tiled_decode_is_eager_and_whole(model: Model) -> None:
@@ -129,28 +130,28 @@ async def test_a_tiled_decode_is_eager_and_whole(model: Model) -> None:
 
     vae = model.vae
     large, small = latents(48, 40), latents(32, 32)
-    whole, at_once = await vae.decode(large, False, NONE), await vae.decode(small, False, NONE)
+    whole, at_once = await vae.decode(large, EAGER, NONE), await vae.decode(small, EAGER, NONE)
     for size in (large, small):
-        vae.decoder.prepare(Signature.of((size,)))
-    assert torch.equal(await vae.decode(large, True, NONE), large / 0.5 * 2)  # the plan's answer
+        vae.decoder.prepare(Signature.of((size,)), OPENVINO_STATIC)
+    assert torch.equal(await vae.decode(large, OPENVINO_STATIC, NONE), large / 0.5 * 2)  # the plan's answer
     vae.set_tiling(True)
-    vae.decoder.prepare(Signature.of((large,)))
-    tiled = await vae.decode(large, True, NONE)
+    vae.decoder.prepare(Signature.of((large,)), OPENVINO_STATIC)
+    tiled = await vae.decode(large, OPENVINO_STATIC, NONE)
     assert tiled.shape == whole.shape == (1, 3, 96, 80)
     assert torch.isfinite(tiled).all()
     assert not torch.equal(tiled, whole)
-    assert torch.equal(await vae.decode(small, False, NONE), at_once)
+    assert torch.equal(await vae.decode(small, EAGER, NONE), at_once)
     vae.set_tiling(False)
-    assert torch.equal(await vae.decode(large, False, NONE), whole)
+    assert torch.equal(await vae.decode(large, EAGER, NONE), whole)
 
 
 async def test_slicing_changes_no_picture(model: Model) -> None:
     import torch
 
     x = torch.cat([latents(16, 20), -latents(16, 20)])
-    together = await model.vae.decode(x, False, NONE)
+    together = await model.vae.decode(x, EAGER, NONE)
     model.vae.set_slicing(True)
-    assert torch.allclose(await model.vae.decode(x, False, NONE), together, atol=1e-5)
+    assert torch.allclose(await model.vae.decode(x, EAGER, NONE), together, atol=1e-5)
 
 
 async def test_a_tiled_encode_is_whole(model: Model) -> None:
@@ -158,14 +159,14 @@ async def test_a_tiled_encode_is_whole(model: Model) -> None:
 
     picture = torch.rand(1, 3, 96, 80) * 2 - 1
     model.vae.set_tiling(True)
-    encoded = await model.vae.encode(picture, True, NONE)
+    encoded = await model.vae.encode(picture, OPENVINO_STATIC, NONE)
     assert encoded.shape == (1, 4, 48, 40)
     assert torch.isfinite(encoded).all()
 
 
 async def test_both_hosts_are_closed_with_the_model(model: Model) -> None:
     model.close()
-    for run in (model.vae.decode(latents(8, 8), False, NONE), model.vae.encode(latents(8, 8), False, NONE)):
+    for run in (model.vae.decode(latents(8, 8), EAGER, NONE), model.vae.encode(latents(8, 8), EAGER, NONE)):
         with pytest.raises(HostClosed):
             await run
 

@@ -1,6 +1,6 @@
-"""The child process behind one OpenVINO plan: reads a model, compiles it for fixed shapes, runs it, can be interrupted.
+"""The child process behind one compiled plan: has a compiler make a module, runs it, can be interrupted.
 
-Messages in: ("load", path, shapes), ("run", call, arrays), ("cancel", call).
+Messages in: ("load", compiler, …), ("run", call, arrays; None for an array that is as before), ("cancel", call).
 Messages out: ("ready",) or ("refused", sentence) after load; ("done", call, array), ("cancelled", call) or
 ("failed", call, sentence) after run.
 """
@@ -10,13 +10,19 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from typing import Any
+from typing import Any, Protocol
 
-from engine.plans.openvino_runtime import import_openvino
 from engine.plans.wire import Wire
 
-# f32 whatever the device would rather use, so that results stay within rounding of eager ones.
-CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+
+class CompiledModule(Protocol):
+    """What a compiler made. `start` and `wait` are one call; `interrupt`, from another thread, may end it early."""
+
+    def start(self, arrays: list[Any]) -> None: ...
+
+    def wait(self) -> Any: ...
+
+    def interrupt(self) -> None: ...
 
 
 def serve(wire: Wire) -> None:
@@ -30,12 +36,23 @@ def serve(wire: Wire) -> None:
         worker.handle(message)
 
 
+def _compiled(compiler: str, arguments: tuple[Any, ...]) -> CompiledModule:
+    if compiler == "openvino":
+        from engine.plans.openvino_module import OpenVinoModule
+
+        return OpenVinoModule(*arguments)
+    from engine.plans.inductor_module import InductorModule
+
+    return InductorModule(*arguments)
+
+
 class _Worker:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._jobs: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._request: Any = None
+        self._module: CompiledModule | None = None
+        self._inputs: list[Any] = []
         self._running: int | None = None
         self._cancelled: set[int] = set()
 
@@ -43,8 +60,8 @@ class _Worker:
         if message[0] == "cancel":
             with self._lock:
                 self._cancelled.add(message[1])
-                if self._running == message[1]:
-                    self._request.cancel()
+                if self._running == message[1] and self._module is not None:
+                    self._module.interrupt()
         else:
             self._jobs.put(message)
 
@@ -53,26 +70,24 @@ class _Worker:
             while True:
                 message = self._jobs.get()
                 if message[0] == "load":
-                    self._load(*message[1:])
+                    self._load(message[1], message[2:])
                 else:
                     self._run(*message[1:])
         except OSError:
             os._exit(1)  # the parent is gone
 
-    def _load(self, path: str, shapes: list[tuple[int, ...]]) -> None:
+    def _load(self, compiler: str, arguments: tuple[Any, ...]) -> None:
         try:
-            ov = import_openvino()
-            core = ov.Core()
-            model = core.read_model(path)
-            model.reshape({port: list(shape) for port, shape in zip(model.inputs, shapes, strict=True)})
-            compiled = core.compile_model(model, "CPU", CONFIG)
-            self._request = compiled.create_infer_request()
+            self._module = _compiled(compiler, arguments)
         except Exception as error:
             self._wire.send("refused", _sentence(error))
             return
         self._wire.send("ready")
 
     def _run(self, call: int, arrays: list[Any]) -> None:
+        assert self._module is not None
+        held = self._inputs if len(self._inputs) == len(arrays) else [None] * len(arrays)
+        self._inputs = [before if new is None else new for before, new in zip(held, arrays, strict=True)]
         was_cancelled = False
         try:
             with self._lock:
@@ -80,10 +95,10 @@ class _Worker:
                     self._cancelled.discard(call)
                     self._wire.send("cancelled", call)
                     return
-                self._request.start_async(arrays, share_inputs=True)
+                self._module.start(self._inputs)
                 self._running = call
             try:
-                self._request.wait()
+                answer = self._module.wait()
             finally:
                 with self._lock:
                     self._running = None
@@ -92,7 +107,7 @@ class _Worker:
             if was_cancelled:
                 self._wire.send("cancelled", call)
             else:
-                self._wire.send("done", call, self._request.get_output_tensor(0).data)
+                self._wire.send("done", call, answer)
         except OSError:
             raise
         except Exception as error:
