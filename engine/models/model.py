@@ -28,7 +28,9 @@ from engine.vae.vae import Vae
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-KEPT_SIZES = 2  # plans that a host of fixed sizes keeps: each holds the weights once more
+# Each plan holds its module's weights once more. A small module keeps plans for the last sizes and one for every size;
+# a large one, from so many bytes in f32, keeps a single plan, and runs eagerly while that for a new size is compiled.
+KEPT_SIZES, LARGE = 2, 500_000_000
 
 # Shares of a load, for its progress: by the size of what is read.
 _PARTS = (("text_encoder", 0.2), ("unet", 0.7), ("vae", 0.1))
@@ -76,12 +78,15 @@ class Model:
 
         def host(kind: str) -> CompiledModelHost:
             build = partial(builder.build, source, kind)
-            opened = kind == OPENVINO_DYNAMIC
-            return CompiledModelHost(component, build, self._on_ready, open_sizes=opened, capacity=KEPT_SIZES)
+            opened, capacity = kind == OPENVINO_DYNAMIC, 1 if large else KEPT_SIZES
+            return CompiledModelHost(component, build, self._on_ready, open_sizes=opened, capacity=capacity)
 
-        hosts = {kind: host(kind) for kind in (OPENVINO_STATIC, OPENVINO_DYNAMIC, INDUCTOR)}
+        large = self.weights[component.folder].bytes_in_f32 >= LARGE
+        hosts = {kind: host(kind) for kind in (OPENVINO_STATIC, INDUCTOR)}
         if component is Component.TEXT_ENCODER:  # prompts are encoded in chunks of one size
             hosts[OPENVINO_DYNAMIC] = hosts[OPENVINO_STATIC]
+        elif not large:
+            hosts[OPENVINO_DYNAMIC] = host(OPENVINO_DYNAMIC)
         return hosts
 
     def _restoring(self, component: Component, module: torch.nn.Module) -> Callable[..., torch.Tensor]:
@@ -114,7 +119,8 @@ class Model:
     def kinds(self, backend: Backend) -> tuple[str, ...]:
         """The kinds of plan that `backend` may make pictures with here, best first."""
         chosen = automatic(self.device_type) if backend is Backend.AUTO else backend
-        return KINDS[chosen] if self._builder is not None else ()
+        runners = (self.text_encoder, self.unet, self.vae.decoder)
+        return tuple(kind for kind in KINDS[chosen] if all(kind in runner.hosts for runner in runners))
 
     def prepare(self, needed: list[tuple[Runner, Signature]], backend: Backend) -> None:
         """Ask for plans, without waiting; signatures that can't have one are passed over."""

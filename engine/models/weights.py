@@ -26,6 +26,7 @@ class PartWeights:
         self._module = module
         self._source = (folder, part, first.dtype, str(first.device))
         self._lock = threading.Lock()
+        self.bytes_in_f32 = sum(4 * parameter.numel() for parameter in module.parameters())
         self._present = True
 
     @property

@@ -22,6 +22,8 @@ _COMPILERS = ("cl",) if sys.platform == "win32" else ("g++", "clang++", "c++")
 
 def why_unavailable(device: str = "cpu") -> str | None:
     """A sentence saying why torch.compile can't be used on this device, or None."""
+    if getattr(sys, "frozen", False):
+        return "torch.compile isn't part of the packaged program. Run Safelight from its source to use it."
     if device == "mps":
         return "torch.compile isn't used on Apple GPUs; the eager backend is."
     if device in ("cuda", "xpu"):

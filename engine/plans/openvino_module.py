@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from engine.plans.mapped_file import let_go_of_pages
 from engine.plans.openvino_runtime import import_openvino
 
 
@@ -23,6 +25,7 @@ class OpenVinoModule:
         if threads:
             config["INFERENCE_NUM_THREADS"] = threads
         self._request = core.compile_model(model, "CPU", config).create_infer_request()
+        let_go_of_pages(Path(path).with_suffix(".bin"))  # the plan has its weights laid out in its own way by now
 
     def start(self, arrays: list[Any]) -> None:
         self._request.start_async(arrays, share_inputs=True)
