@@ -153,6 +153,8 @@ def _output_folder(chosen: Path | None) -> Path:
     try:
         folder.mkdir(parents=chosen is None, exist_ok=True)
     except FileNotFoundError:
+        if folder.parent.is_dir():
+            raise UsageError(f"{folder} can't be made there. Choose another folder with --out.") from None
         raise UsageError(
             f"{folder.parent} doesn't exist. Make it first, or choose another folder with --out."
         ) from None

@@ -101,6 +101,7 @@ async def _live(
 
     window.first_painted.connect(on_first_paint)
     window.closed.connect(on_close)
+    shell.may_close = studio.may_close
     shell.closed.connect(window.close)
     shell.state_changed.connect(window.follow_window_state)
     store.current_changed.connect(on_settings)

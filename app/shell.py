@@ -1,4 +1,5 @@
 """The window's frame: on the screen at once, where and how it was the last time, and filled as soon as that can be.
+What is typed into it meanwhile is kept for the prompt.
 
 Only Qt is imported here. What the window is made of takes several times as long to import as the frame to appear.
 """
@@ -6,12 +7,13 @@ Only Qt is imported here. What the window is made of takes several times as long
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QByteArray, QEvent, QRect, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QColor, QGuiApplication, QPainter, QPaintEvent
+from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QRect, QTimer, Signal
+from PySide6.QtGui import QCloseEvent, QColor, QGuiApplication, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.style.scheme import tokens_for
@@ -47,7 +49,8 @@ class FirstLook:
 
 
 class Shell(QWidget):
-    """`painted` comes once, after the frame's first paint is on its way to the screen; `closed` when it is closed.
+    """`painted` comes once, after the frame's first paint is on its way to the screen; `closed` when it is closed,
+    which `may_close` can refuse.
 
     Empty, it shows the column, the canvas's ground, the strip and the status line as bare panels.
     """
@@ -61,7 +64,9 @@ class Shell(QWidget):
         self._look = look
         self._content: QWidget | None = None
         self._painted = False
+        self._typed: list[QKeyEvent] = []
         self.is_closed = False
+        self.may_close: Callable[[], bool] = lambda: True
         self.setWindowTitle("Safelight")
         geometry = QByteArray.fromBase64(look.geometry.encode(errors="replace"))
         if geometry.isEmpty() or not self.restoreGeometry(geometry):
@@ -76,6 +81,16 @@ class Shell(QWidget):
         whole.addWidget(content)
         content.show()
         content.setFocus()
+        focused = self.focusWidget() or content
+        for typed in self._typed:
+            QCoreApplication.postEvent(focused, typed)
+        self._typed.clear()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if self._content is None:
+            self._typed.append(event.clone())
+        else:
+            super().keyPressEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: ARG002
         if self._content is None:
@@ -105,6 +120,9 @@ class Shell(QWidget):
         painter.fillRect(QRect(0, height, width, 1), line)
 
     def closeEvent(self, event: QCloseEvent) -> None:
+        if not self.may_close():
+            event.ignore()
+            return
         event.accept()
         self.is_closed = True
         self.closed.emit()

@@ -114,6 +114,7 @@ class Window(QWidget):
         self._show_progress = Throttle(self._show_progress_now, _FRAME, self)
         studio.shown_changed.connect(self._show)
         studio.progress_changed.connect(self._show_progress)
+        studio.running_changed.connect(self._show_middle)
         studio.activity_changed.connect(self.status.show_activity)
         studio.save_as_wanted.connect(self.save_as)
         self.empty.chosen.connect(studio.generate_example)
@@ -126,8 +127,12 @@ class Window(QWidget):
         results.selected_changed.connect(self._show_title)
 
     def _show_now(self, shown: Shown | None) -> None:
-        self._middle.setCurrentWidget(self.empty if shown is None else self.canvas)
+        self._show_middle()
         self.canvas.show_picture(shown)
+
+    def _show_middle(self) -> None:
+        idle = self._studio.shown is None and not self._studio.running
+        self._middle.setCurrentWidget(self.empty if idle else self.canvas)
 
     def _show_progress_now(self, progress: Any) -> None:
         self.status.show_progress(progress)

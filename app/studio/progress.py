@@ -48,6 +48,8 @@ class ProgressReader:
                 self._last = Progress(self._of_count(text))
             case Loading(what=what, fraction=fraction):
                 text = _tr("Loading {what}, {percent} %").format(what=what, percent=round(fraction * 100))
+                if fraction == 0:  # the import of torch can't say how far it is
+                    text = _tr("Loading {what}").format(what=what)
                 self._last = Progress(self._of_count(text), fraction)
             case Building(what=what, fraction=fraction):
                 text = _tr("Building a plan for {what}, {percent} %").format(what=what, percent=round(fraction * 100))

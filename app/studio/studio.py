@@ -77,6 +77,7 @@ class Studio(QObject):
         self._tasks: set[asyncio.Task[None]] = set()
         self._follows = True
         self._last_preview: Shown | None = None
+        self._warned_of = 0
         self._before_restore: tuple[GenerationRequest, bool, int] | None = None
         self._unsaved: Result | None = None
         self._loop = asyncio.get_running_loop()
@@ -188,14 +189,17 @@ class Studio(QObject):
 
     async def restore_from_file(self, path: Path) -> None:
         """Give the settings in a picture file to the form; where there are none, say why."""
-        from engine.pictures.metadata import read_settings
+        from engine.pictures.metadata import UNKNOWN_PLAN, read_settings
 
         try:
-            request, _ = await asyncio.to_thread(read_settings, path)
+            request, made_with = await asyncio.to_thread(read_settings, path)
         except SafelightError as error:
             self.notice = Notice("bad", str(error))
             return
-        self._restore(request, self.tr("Settings of {name} restored.").format(name=path.name))
+        sentence = self.tr("Settings of {name} restored.")
+        if made_with.plan == UNKNOWN_PLAN:  # another program's picture
+            sentence = self.tr("Settings of {name} restored as far as Safelight knows them; look them over.")
+        self._restore(request, sentence.format(name=path.name))
 
     def _restore(self, request: GenerationRequest, sentence: str) -> None:
         form = self.form
@@ -265,6 +269,18 @@ class Studio(QObject):
         self.results.mark_saved(result, path)
         if self.notice is not None and self.notice.action is Action.SAVE_AS and self._unsaved is result:
             self.notice = None
+
+    def may_close(self) -> bool:
+        """Whether the program may end: not at the first asking while pictures are in memory only."""
+        unsaved = [result for result in self.results.items if result.path is None]
+        if not unsaved or len(unsaved) == self._warned_of:
+            return True
+        self._warned_of = len(unsaved)
+        self._unsaved = unsaved[-1]
+        sentence = self.tr("Pictures not saved yet: {number}. Save them, or close again to let them go.")
+        sentence = sentence.format(number=len(unsaved))
+        self.notice = Notice("warn", sentence, Action.SAVE_AS)
+        return False
 
     def close(self) -> None:
         """Cancel what runs and stop listening; the engine is closed by its owner."""

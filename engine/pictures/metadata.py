@@ -19,6 +19,7 @@ from engine.request import GenerationRequest
 
 BLOCK, PARAMETERS = "safelight", "parameters"
 VERSION = 1
+UNKNOWN_PLAN = "unknown"  # of another program's picture
 
 
 class _Head(BaseModel):
@@ -62,7 +63,7 @@ def read_settings(path: Path) -> tuple[GenerationRequest, MadeWith]:
     """The settings that made a picture, without looking at its pixels.
 
     Of a picture with AUTOMATIC1111's text alone, the fields that Safelight knows are taken, the rest are defaults and
-    the plan is "unknown". Reads at most a few megabytes, however large the file. Raises `PictureUnreadable`.
+    the plan is `UNKNOWN_PLAN`. Reads at most a few megabytes, however large the file. Raises `PictureUnreadable`.
     """
     texts = png.read_texts(path, stop_after=BLOCK)
     if (block := texts.get(BLOCK)) is not None:
@@ -70,7 +71,7 @@ def read_settings(path: Path) -> tuple[GenerationRequest, MadeWith]:
     found = parameters.read(texts[PARAMETERS]) if PARAMETERS in texts else None
     if found is None:
         raise PictureUnreadable(f"{path.name} holds no settings: it wasn't made by Safelight, or they were taken out.")
-    return found, MadeWith(plan="unknown", batch=1)
+    return found, MadeWith(plan=UNKNOWN_PLAN, batch=1)
 
 
 def _read_block(path: Path, block: str) -> tuple[GenerationRequest, MadeWith]:
@@ -85,4 +86,5 @@ def _read_block(path: Path, block: str) -> tuple[GenerationRequest, MadeWith]:
 
 def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
-    return ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"][:200]) if part)
+    where = ".".join(map(str, first["loc"])).removeprefix("request.")
+    return ": ".join(part for part in (where, first["msg"][:1].lower() + first["msg"][1:200]) if part)

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QCoreApplication
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.settings.remembered import Remembered
@@ -79,6 +80,31 @@ def test_what_fills_it_gets_the_whole_of_it(qtbot: QtBot) -> None:
     shell.fill(content)
     qtbot.waitUntil(lambda: content.size() == shell.size())
     assert content.isVisible()
+
+
+def test_what_is_typed_before_it_is_filled_is_not_lost(qtbot: QtBot) -> None:
+    shell = Shell(FirstLook())
+    qtbot.addWidget(shell)
+    shell.show()
+    qtbot.keyClicks(shell, "a Red")
+    prompt = QLineEdit()
+    shell.fill(prompt)
+    qtbot.keyClicks(prompt, "")
+    QCoreApplication.sendPostedEvents()
+    assert prompt.text() == "a Red"
+
+
+def test_it_stays_open_until_it_may_close(qtbot: QtBot) -> None:
+    shell = Shell(FirstLook())
+    qtbot.addWidget(shell)
+    shell.show()
+    answers = iter([False, True])
+    shell.may_close = lambda: next(answers)
+    shell.close()
+    assert not shell.is_closed
+    assert shell.isVisible()
+    shell.close()
+    assert shell.is_closed
 
 
 def test_the_way_to_the_first_paint_imports_little() -> None:

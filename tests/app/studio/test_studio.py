@@ -11,7 +11,7 @@ import pytest
 
 from app.studio.studio import Action, Shown, Studio
 from engine.errors import PictureNotSaved, PictureUnreadable
-from engine.events import Decoding, EngineActivity
+from engine.events import Decoding, EngineActivity, MadeWith
 from engine.request import GenerationRequest
 from tests.app.fake_engine import MADE_WITH, FakeEngine, image_of
 
@@ -177,6 +177,35 @@ async def test_a_picture_that_could_not_be_saved_stays_with_save_as(
     assert path.read_bytes().startswith(b"\x89PNG")
     assert studio.results.items[0].path == path
     assert studio.notice is None
+
+
+async def test_pictures_in_memory_only_are_warned_of_before_the_end_once_each(
+    studio: Studio, engine: FakeEngine, tmp_path: Path
+) -> None:
+    assert studio.may_close()
+    await make_one(studio, engine, path=None, save_error="The disk is full.")
+    studio.dismiss()
+    assert not studio.may_close()
+    assert studio.notice is not None
+    assert (studio.notice.kind, studio.notice.action) == ("warn", Action.SAVE_AS)
+    assert studio.may_close()  # asked a second time: let them go
+    await make_one(studio, engine, path=None, save_error="The disk is full.")
+    assert not studio.may_close()
+    for number, result in enumerate(studio.results.items):
+        await studio.save_as(result, tmp_path / f"{number}.png")
+    assert studio.may_close()
+
+
+async def test_another_programs_picture_is_said_to_be_taken_in_part(
+    studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = GenerationRequest(prompt="a fox"), MadeWith(plan="unknown", batch=1)
+    monkeypatch.setattr("engine.pictures.metadata.read_settings", lambda path: foreign)
+    studio.form.prompt = "a red apple"
+    await studio.restore_from_file(tmp_path / "fox.png")
+    assert studio.form.prompt == "a fox"
+    assert studio.notice is not None
+    assert "as far as Safelight knows them" in studio.notice.sentence
 
 
 async def test_save_as_that_fails_is_said(
