@@ -106,14 +106,40 @@ def _placed(tensor: torch.Tensor, device: str, dtype: torch.dtype) -> torch.Tens
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model folder. Raises `ModelRefused` where its files are missing or broken."""
-    from transformers import AutoTokenizer
+def load_tokenizer(folder: Path, token: CancellationToken = CancellationToken.none) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model folder. Raises `ModelRefused` where its files are missing or broken, and
+    `OperationCancelled` half-way where there is one whole `tokenizer.json`.
+    """
+    from tokenizers import Tokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    place = folder / "tokenizer"
     try:
-        return AutoTokenizer.from_pretrained(folder / "tokenizer", local_files_only=True)
+        options = _tokenizer_options(place)
+        if options is None:
+            return AutoTokenizer.from_pretrained(place, local_files_only=True)
+        # The same tokenizer in two shorter parts: together they take longer than a cancel may.
+        whole = Tokenizer.from_file(str(place / "tokenizer.json"))
+        token.raise_if_cancelled()
+        return PreTrainedTokenizerFast(tokenizer_object=whole, **options)
+    except OperationCancelled:
+        raise
     except Exception as error:  # the library raises whatever its parsers raise
         raise ModelRefused(f"The tokenizer in {folder / 'tokenizer'} can't be read ({error}).") from error
+
+
+def _tokenizer_options(place: Path) -> dict[str, Any] | None:
+    """Special tokens and length of a tokenizer that `tokenizer.json` holds whole; None where it takes more to know."""
+    config = place / "tokenizer_config.json"
+    if not config.is_file() or not (place / "tokenizer.json").is_file():
+        return None
+    found = read_config(config)
+    options = {name: found[name] for name in found if name.endswith("_token") and isinstance(found[name], str)}
+    if found.get("tokenizer_class") != "BertTokenizer" or not {"cls_token", "sep_token"} <= options.keys():
+        return None  # CLIP's class, for one, puts its own decoder in place of the file's
+    if "model_max_length" in found:
+        options["model_max_length"] = found["model_max_length"]
+    return options
 
 
 def _build(folder: Path, part: str, config: dict[str, Any]) -> torch.nn.Module:

@@ -223,7 +223,7 @@ async def load(
             stream.watch(modules[part])
             done += share
         token.raise_if_cancelled()
-        return modules, load_tokenizer(description.folder)
+        return modules, load_tokenizer(description.folder, token)
 
     with collector_resting():
         modules, tokenizer = await stream.run_async(read, token)

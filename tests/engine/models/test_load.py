@@ -254,6 +254,38 @@ def test_progress_rises_to_one(tiny_model: Path, part: str) -> None:
     assert heard[-1] == 1
 
 
+@pytest.mark.parametrize("text", ["a Red apple, naïve 3d style 漢字 🍎", "", "word " * 400, "[CLS] x [SEP] \n\tÅ"])
+def test_the_starters_tokenizer_is_the_one_that_transformers_loads(text: str) -> None:
+    from transformers import AutoTokenizer
+
+    from engine.models.load import load_tokenizer
+
+    ours, theirs = load_tokenizer(STARTER_MODEL), AutoTokenizer.from_pretrained(STARTER_MODEL / "tokenizer")
+    for special in (True, False):
+        options = {"add_special_tokens": special, "verbose": False}
+        assert ours(text, **options)["input_ids"] == theirs(text, **options)["input_ids"]
+    names = ("cls", "sep", "pad", "bos", "eos", "unk")
+    assert all(getattr(ours, f"{name}_token_id") == getattr(theirs, f"{name}_token_id") for name in names)
+
+
+def test_a_cancel_lands_inside_the_loading_of_a_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tokenizers
+
+    from engine.models.load import load_tokenizer
+
+    token, read = CancellationToken(), tokenizers.Tokenizer.from_file
+
+    class Watched:
+        @staticmethod
+        def from_file(path: str) -> Any:
+            token.cancel()
+            return read(path)
+
+    monkeypatch.setattr(tokenizers, "Tokenizer", Watched)
+    with pytest.raises(OperationCancelled):
+        load_tokenizer(STARTER_MODEL, token)
+
+
 def test_a_token_cancelled_beforehand_stops_before_anything_is_read(tmp_path: Path) -> None:
     from engine.models.load import load_module
 
