@@ -519,9 +519,10 @@ def test_threads_that_predict_change_versions_break_plans_and_close_are_all_answ
 
     def build(signature: Signature, token: CancellationToken) -> Future[Plan]:
         number = len(plans)
-        plans.append(FakePlan(f"plan {number}", fail(PlanFailed("It crashed.")) if number % 3 == 2 else lambda _: None))
+        plan = FakePlan(f"plan {number}", fail(PlanFailed("It crashed.")) if number % 3 == 2 else lambda _: None)
+        plans.append(plan)  # hosts ask from several threads at once
         future: Future[Plan] = Future()
-        future.set_result(plans[-1])
+        future.set_result(plan)
         return future
 
     host = CompiledModelHost("noise predictor", build)
