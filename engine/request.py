@@ -12,6 +12,8 @@ MAX_SEED = 2**32 - 1
 MAX_SIDE = 4096
 MAX_PROMPT = 20_000
 MAX_THREADS = 512
+MAX_LORAS = 32
+MAX_PATH = 4096
 
 
 class Sampler(StrEnum):
@@ -46,13 +48,25 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+class LoraUse(BaseModel):
+    """A LoRA (Hu et al. 2021) in a picture: its .safetensors file, and how strongly it changes the model.
+
+    At 1 it does what it was trained for, at 0 nothing, below 0 the contrary.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: Annotated[str, Field(min_length=1, max_length=MAX_PATH)]
+    strength: Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)] = 1.0
+
+
 class GenerationRequest(BaseModel):
     """One picture.
 
     Sizes are pixels; what a model makes of them (multiples, largest size) is checked against the model by
     `engine.models.description.ModelDescription.check`. `seed` seeds one generator on the CPU, the same on every
     device. `guidance_scale` is that of classifier-free guidance (Ho & Salimans 2022); 1 runs without guidance.
-    `model` is a model's name ("starter") or the path of a diffusers folder.
+    `model` is a model's name ("starter") or the path of a diffusers folder; `loras` change it, all at once.
 
     Raises `pydantic.ValidationError` for values out of range.
     """
@@ -69,6 +83,7 @@ class GenerationRequest(BaseModel):
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     model: str = "starter"
     backend: Backend = Backend.AUTO
+    loras: Annotated[tuple[LoraUse, ...], Field(max_length=MAX_LORAS)] = ()
 
 
 class EngineSettings(BaseModel):

@@ -17,8 +17,12 @@ from engine.generation.latents import check_finite, initial_noise
 from engine.generation.preview import PreviewMaker, image_of
 from engine.generation.prompt import PromptEncoder
 from engine.generation.samplers import evaluations_per_step, make_scheduler
+from engine.hosts.runner import Runner
+from engine.lora.adapters import Adapters
+from engine.lora.shelf import LoraShelf
+from engine.models.components import Component
 from engine.models.model import Model
-from engine.plans.plan import EAGER
+from engine.plans.plan import EAGER, Signature
 from engine.request import Backend, EngineSettings, GenerationRequest, Switch
 from engine.vae.vae import to_rgb
 
@@ -35,11 +39,12 @@ class Listeners:
 
 
 class Painter:
-    """A loaded model with what is kept between pictures: prompt embeddings, and what a decode was seen to take."""
+    """A loaded model with what is kept between pictures: prompt embeddings, LoRAs, how long decodes took."""
 
     def __init__(self, model: Model, version: str) -> None:
         self.model = model
         self._prompts = PromptEncoder(model)
+        self._loras = LoraShelf(model.modules, model.description.name, model.stream)
         self._version = version
         self._decode_seconds: dict[tuple[int, int, str], float] = {}
 
@@ -52,20 +57,22 @@ class Painter:
     ) -> tuple[RgbImage, MadeWith]:
         """Make one picture. `settings` is asked anew at the decode, so that a changed switch takes effect there.
 
-        Raises `RequestRefused` before any work, `BackendUnavailable`, `NonFiniteLatents`, `OutOfMemory` and
-        `OperationCancelled`.
+        Raises `RequestRefused` before any work, `ModelRefused` for a LoRA, `BackendUnavailable`,
+        `NonFiniteLatents`, `OutOfMemory` and `OperationCancelled`.
         """
         token.raise_if_cancelled()
         self.model.description.check(request)
         chunks = max(len(self._prompts.chunks(request.prompt)), len(self._prompts.chunks(request.negative_prompt)))
         batch = 2 if request.guidance_scale > 1 else 1
-        kind = await self._choose_plan(request, chunks, batch, settings(), listeners, token)
+        adapters = await self._loras.adapters(request.loras, token)
+        needed = self.model.signatures(request.width, request.height, chunks, batch, adapters)
+        kind = await self._choose_plan(request.backend, needed, settings(), listeners, token)
         poisoned = self.model.poisoned
-        latents = await self._denoise(request, chunks, batch, kind, settings(), listeners, token)
+        latents = await self._denoise(request, chunks, batch, adapters, kind, settings(), listeners, token)
         listeners.decoding()
         image = await self._decode_or_retry(latents, settings(), kind, token)
         if kind != EAGER and self.model.poisoned == poisoned:
-            await self.model.release_weights(kind)
+            await self.model.release_weights(kind, needed)
         vae = self.model.vae
         made_with = MadeWith(
             plan=kind if self.model.poisoned == poisoned else f"{kind}, then {EAGER}",
@@ -78,27 +85,27 @@ class Painter:
         return image, made_with
 
     async def _choose_plan(
-        self, request: GenerationRequest, chunks: int, batch: int, settings: EngineSettings, listeners: Listeners,
+        self, backend: Backend, needed: list[tuple[Runner, Signature]], settings: EngineSettings, listeners: Listeners,
         token: CancellationToken,
     ) -> str:  # fmt: skip
-        if request.backend is Backend.EAGER:
+        if backend is Backend.EAGER:
             return EAGER
-        needed = self.model.signatures(request.width, request.height, chunks, batch)
-        kind = self.model.ready_kind(needed, request.backend)
-        if request.backend is not Backend.AUTO and (kind == EAGER or self.model.is_short_of(kind, needed)):
-            await self.model.wait_for_plans(needed, request.backend, token, listeners.building)
-            kind = self.model.ready_kind(needed, request.backend)
+        kind = self.model.ready_kind(needed, backend)
+        if backend is not Backend.AUTO and (kind == EAGER or self.model.is_short_of(kind, needed)):
+            await self.model.wait_for_plans(needed, backend, token, listeners.building)
+            kind = self.model.ready_kind(needed, backend)
         if settings.build_plans:
-            self.model.prepare(needed, request.backend)
+            self.model.prepare(needed, backend)
         return kind
 
     async def _denoise(
-        self, request: GenerationRequest, chunks: int, batch: int, kind: str, settings: EngineSettings,
-        listeners: Listeners, token: CancellationToken,
+        self, request: GenerationRequest, chunks: int, batch: int, adapters: Adapters, kind: str,
+        settings: EngineSettings, listeners: Listeners, token: CancellationToken,
     ) -> torch.Tensor:  # fmt: skip
         model = self.model
         prompts = [request.negative_prompt, request.prompt][-batch:]
-        embeddings = torch.cat([await self._prompts.encode(prompt, chunks, kind, token) for prompt in prompts])
+        encoded = [await self._prompts.encode(prompt, chunks, kind, token, adapters) for prompt in prompts]
+        embeddings = torch.cat(encoded)
         scheduler = make_scheduler(request.sampler, model.description.scheduler_config, request.seed)
         scheduler.set_timesteps(request.steps)
         schedule = Schedule(
@@ -111,9 +118,12 @@ class Painter:
         height, width = request.height // factor, request.width // factor
         noise, generator = initial_noise(request.seed, model.latent_channels, height, width)
 
+        unet = model.runner(Component.UNET, adapters.layers(Component.UNET.folder))
+        added = adapters.inputs(Component.UNET.folder)
+
         async def predict(latents: torch.Tensor, timestep: torch.Tensor, prompt: torch.Tensor) -> torch.Tensor:
-            inputs = (latents.to(model.dtype), timestep.to(model.device), prompt)
-            return (await model.unet.run(inputs, kind, token)).float()
+            inputs = (latents.to(model.dtype), timestep.to(model.device), prompt, *added)
+            return (await unet.run(inputs, kind, token)).float()
 
         async def decode(latents: torch.Tensor) -> RgbImage:
             return image_of(to_rgb(await model.vae.decode(latents.to(model.dtype), kind, token)))

@@ -101,6 +101,11 @@ class CompiledModelHost:
         future.add_done_callback(lambda built: self._settle(cache, key, started, built))
         return started.promise
 
+    def take_version(self, version: int) -> None:
+        """Give up what belongs to another version now; any other call with the new version would do it then."""
+        with self._at(version):
+            return
+
     def predict(
         self,
         inputs: Sequence[torch.Tensor],

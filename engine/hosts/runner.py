@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Runner:
-    """What a model holds of each of its modules. Its owner raises `version` when the module's plans became wrong.
+    """What a model holds of each of its modules. Its owner raises `version` when the module's plans became wrong, or
+    calls `renew` to be rid of them at once.
 
     `hosts` has a host for each kind of plan that the module can have; kinds whose plans are the same share one.
     """
@@ -58,6 +59,12 @@ class Runner:
     ) -> Future[Plan]:
         """Ask for a plan, as `CompiledModelHost.prepare` does."""
         return self.hosts[kind].prepare(signature, self.version, token)
+
+    def renew(self) -> None:
+        """Raise the version and give up every plan and build now."""
+        self.version += 1
+        for host in set(self.hosts.values()):
+            host.take_version(self.version)
 
     @property
     def poisoned(self) -> int:

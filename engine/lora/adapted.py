@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from engine.lora.layout import AdapterLayout
-
 Adapter = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # strengths [r], down [r, in(, kh, kw)], up [out, r]
 
 
 class AdaptedModule(torch.nn.Module):
-    """A component's function with low-rank pairs on the layout's layers: y + up @ (strengths * (down @ x)).
+    """A component's function with low-rank pairs on some layers: y + up @ (strengths * (down @ x)).
 
     `function` is one of `engine.models.components`: it holds one module and takes tensors only. `forward` takes its
-    inputs, then the strengths [r], then down and up of each of the layout's layers. Any rank may be given that all
-    pairs of a call share.
+    inputs, then the strengths [r], then down and up of each of `layers`, which are named as in that module. Any rank
+    may be given that all pairs of a call share.
 
     The function itself is left as it is: this runs a twin of its modules, with the same parameters and buffers, also
     after these were released and read again. Hooks are those that the modules had when this was made.
     """
 
-    def __init__(self, function: torch.nn.Module, layout: AdapterLayout) -> None:
+    def __init__(self, function: torch.nn.Module, layers: Sequence[str]) -> None:
         super().__init__()
         ((name, _),) = function.named_children()
         self.function = _twin(function, {})
-        self.layout = layout
-        self._layers = [_adapt(self.function.get_submodule(f"{name}.{layer}"), layer) for layer in layout.layers]
+        self._layers = [_adapt(self.function.get_submodule(f"{name}.{layer}"), layer) for layer in layers]
         self.eval()
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
@@ -43,6 +41,11 @@ class AdaptedModule(torch.nn.Module):
         finally:
             for layer in self._layers:
                 layer.adapter = None
+
+
+def with_adapters(function: torch.nn.Module, layers: Sequence[str]) -> torch.nn.Module:
+    """The function with low-rank pairs on these layers; the function itself where there are none."""
+    return AdaptedModule(function, layers) if layers else function
 
 
 class _AdaptedLinear(torch.nn.Linear):

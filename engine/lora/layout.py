@@ -7,8 +7,7 @@ which nearly every LoRA keeps to, and "all". Ranks are padded to powers of two f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
@@ -28,13 +27,6 @@ class AdapterLayout:
     def holds(self, other: AdapterLayout) -> bool:
         """Whether whatever fits the other layout fits this one too."""
         return self.rank >= other.rank and set(self.layers) >= set(other.layers)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> AdapterLayout:
-        return cls(tuple(data["layers"]), int(data["rank"]))
 
 
 def padded(rank: int) -> int:
@@ -95,15 +87,18 @@ def shapes_for(part: torch.nn.Module, rank: int) -> AdapterShapes:
 
 
 def adapter_shapes(module: torch.nn.Module, layout: AdapterLayout) -> list[AdapterShapes]:
-    """The shapes of each layer's pair, in the layout's order."""
+    """The shapes of each layer's pair, in the layout's order. `module` is the UNet or text encoder itself."""
     return [shapes_for(module.get_submodule(layer), layout.rank) for layer in layout.layers]
 
 
-def example_adapter_inputs(module: torch.nn.Module, layout: AdapterLayout) -> tuple[torch.Tensor, ...]:
-    """Small tensors to trace an adapted module with: strengths, then down and up of each layer.
+def example_adapter_inputs(module: torch.nn.Module, layers: Sequence[str]) -> tuple[torch.Tensor, ...]:
+    """Small tensors to trace an adapted module with: strengths, then down and up of each layer; none without layers.
 
-    `module` is the UNet or text encoder itself. The rank may be another in use.
+    The rank may be another in use.
     """
+    if not layers:
+        return ()
+    layout = AdapterLayout(tuple(layers), LEAST_RANK)
     pairs = [torch.zeros(shape) for shapes in adapter_shapes(module, layout) for shape in shapes]
     return torch.ones(layout.rank), *pairs
 

@@ -23,10 +23,9 @@ class LoraStack:
         self._strengths = tuple(float(strength) for _, strength in entries)
         self._pairs: dict[tuple[str, AdapterLayout], tuple[torch.Tensor, ...]] = {}
 
-    @property
-    def is_neutral(self) -> bool:
-        """Whether it changes nothing, so that the plan without LoRAs makes the picture."""
-        return not any(self._strengths)
+    def changes(self, part: str) -> bool:
+        """Whether one of the model's parts becomes another; if not, the plan without LoRAs runs it."""
+        return any(strength and pairs for pairs, strength in zip(self._parts(part), self._strengths, strict=True))
 
     def with_entries(self, entries: Entries) -> LoraStack:
         """Another stack. Its low-rank pairs are the same tensors where its files are these, in this order."""
@@ -40,10 +39,9 @@ class LoraStack:
     ) -> AdapterLayout | None:
         """The layout of one of the model's parts that this stack fits, at least `at_least`.
 
-        None where no LoRA changes the part and `at_least` is None.
+        None where nothing changes the part. LoRAs of strength 0 have their place in it too, for a strength to come.
         """
-        changing = [pairs for pairs in self._parts(part) if pairs]
-        return layout_for(module, changing, at_least) if changing else at_least
+        return layout_for(module, self._parts(part), at_least) if self.changes(part) else None
 
     def adapter_tensors(self, part: str, module: torch.nn.Module, layout: AdapterLayout) -> tuple[torch.Tensor, ...]:
         """What an adapted module takes after its own inputs, f32 on the CPU: strengths [rank], then each layer's pair.

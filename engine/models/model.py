@@ -14,6 +14,8 @@ from engine.errors import BackendUnavailable, OperationCancelled, PlanFailed
 from engine.hosts.host import CompiledModelHost
 from engine.hosts.runner import Runner
 from engine.importing import collector_resting
+from engine.lora.adapted import with_adapters
+from engine.lora.adapters import NO_ADAPTERS, Adapters
 from engine.models.components import Component, as_function
 from engine.models.description import ModelDescription
 from engine.models.load import load_module, load_tokenizer
@@ -57,31 +59,35 @@ class Model:
         self.latent_channels: int = modules["unet"].config.in_channels
         self.prompt_width: int = modules["unet"].config.cross_attention_dim
         self.uses_attention_mask = bool(getattr(modules["text_encoder"].config, "use_attention_mask", False))
+        self.modules = modules
         self.weights = {part: PartWeights(module, description.folder, part) for part, module in modules.items()}
         self._builder, self._on_ready = builder, on_ready
-        runners = {
-            component: Runner(
-                component, self._hosts(component), self._restoring(component, modules[component.folder]), stream
-            )
-            for component in Component
-        }
-        self.text_encoder = runners[Component.TEXT_ENCODER]
-        self.unet = runners[Component.UNET]
-        self.vae = Vae(modules["vae"], runners[Component.VAE_ENCODER], runners[Component.VAE_DECODER], stream)
-        self._runners = runners
+        self._runners: dict[tuple[Component, tuple[str, ...]], Runner] = {}
+        self.vae = Vae(modules["vae"], self.runner(Component.VAE_ENCODER), self.runner(Component.VAE_DECODER), stream)
 
-    def _hosts(self, component: Component) -> dict[str, CompiledModelHost]:
+    def runner(self, component: Component, adapted: tuple[str, ...] = ()) -> Runner:
+        """What runs a component as it is or, with further inputs, with low-rank pairs on the layers `adapted`.
+
+        Each has plans of its own; all share the component's weights.
+        """
+        key = component, adapted
+        if key not in self._runners:
+            hosts, function = self._hosts(component, adapted), self._restoring(component, adapted)
+            self._runners[key] = Runner(component, hosts, function, self.stream)
+        return self._runners[key]
+
+    def _hosts(self, component: Component, adapted: tuple[str, ...]) -> dict[str, CompiledModelHost]:
         builder = self._builder
         if builder is None:
             return {}
-        source = PlanSource(self.description.folder, component, component.folder)
+        source = PlanSource(self.description.folder, component, component.folder, adapted)
 
         def host(kind: str) -> CompiledModelHost:
             build = partial(builder.build, source, kind)
             opened, capacity = kind == OPENVINO_DYNAMIC, 1 if large else KEPT_SIZES
             return CompiledModelHost(component, build, self._on_ready, open_sizes=opened, capacity=capacity)
 
-        large = self.weights[component.folder].bytes_in_f32 >= LARGE
+        large = self._is_large(component)
         hosts = {kind: host(kind) for kind in (OPENVINO_STATIC, INDUCTOR)}
         if component is Component.TEXT_ENCODER:  # prompts are encoded in chunks of one size
             hosts[OPENVINO_DYNAMIC] = hosts[OPENVINO_STATIC]
@@ -89,13 +95,13 @@ class Model:
             hosts[OPENVINO_DYNAMIC] = host(OPENVINO_DYNAMIC)
         return hosts
 
-    def _restoring(self, component: Component, module: torch.nn.Module) -> Callable[..., torch.Tensor]:
+    def _is_large(self, component: Component) -> bool:
+        return self.weights[component.folder].bytes_in_f32 >= LARGE
+
+    def _restoring(self, component: Component, adapted: tuple[str, ...]) -> Callable[..., torch.Tensor]:
         """The component's function, reading its weights again first where they were given up."""
-        function, weights, checkpoint = (
-            as_function(component, module),
-            self.weights[component.folder],
-            self.stream.checkpoint,
-        )
+        function = with_adapters(as_function(component, self.modules[component.folder]), adapted)
+        weights, checkpoint = self.weights[component.folder], self.stream.checkpoint
 
         def run(*inputs: torch.Tensor) -> torch.Tensor:
             weights.restore(checkpoint)
@@ -104,22 +110,31 @@ class Model:
 
         return run
 
-    def signatures(self, width: int, height: int, prompt_chunks: int, batch: int) -> list[tuple[Runner, Signature]]:
-        """What a picture of this size, prompt length and guidance runs; `batch` is the noise predictor's."""
+    def signatures(
+        self, width: int, height: int, prompt_chunks: int, batch: int, adapters: Adapters = NO_ADAPTERS
+    ) -> list[tuple[Runner, Signature]]:
+        """What a picture of this size, prompt length, guidance and LoRAs runs; `batch` is the noise predictor's."""
         length = self.description.text_length
         factor = self.vae.factor
         latents = (self.latent_channels, height // factor, width // factor)
         prompt = (batch, length * prompt_chunks, self.prompt_width)
+        inputs: dict[Component, tuple[tuple[tuple[int, ...], str], ...]] = {
+            Component.TEXT_ENCODER: (((1, length), "int64"), ((1, length), "int64")),
+            Component.UNET: (((batch, *latents), "float32"), ((), "float32"), (prompt, "float32")),
+            Component.VAE_DECODER: (((1, *latents), "float32"),),
+        }
         return [
-            (self.text_encoder, Signature((((1, length), "int64"), ((1, length), "int64")))),
-            (self.unet, Signature((((batch, *latents), "float32"), ((), "float32"), (prompt, "float32")))),
-            (self.vae.decoder, Signature((((1, *latents), "float32"),))),
+            (
+                self.runner(component, adapters.layers(component.folder)),
+                Signature(own + tuple((tuple(x.shape), "float32") for x in adapters.inputs(component.folder))),
+            )
+            for component, own in inputs.items()
         ]
 
     def kinds(self, backend: Backend) -> tuple[str, ...]:
         """The kinds of plan that `backend` may make pictures with here, best first."""
         chosen = automatic(self.device_type) if backend is Backend.AUTO else backend
-        runners = (self.text_encoder, self.unet, self.vae.decoder)
+        runners = [self.runner(part) for part in (Component.TEXT_ENCODER, Component.UNET, Component.VAE_DECODER)]
         return tuple(kind for kind in KINDS[chosen] if all(kind in runner.hosts for runner in runners))
 
     def prepare(self, needed: list[tuple[Runner, Signature]], backend: Backend) -> None:
@@ -172,14 +187,22 @@ class Model:
     def renew_plans(self) -> None:
         """Give up every plan, for new ones made with what has changed in the settings."""
         for runner in self._runners.values():
-            runner.version += 1
+            runner.renew()
 
-    async def release_weights(self, kind: str) -> None:
-        """Give up the torch weights of the parts whose plans of this kind answer: they are in memory there already."""
-        for runner in (self.text_encoder, self.unet, self.vae.decoder):
-            weights = self.weights[Component(runner.name).folder]
+    async def release_weights(self, kind: str, used: list[tuple[Runner, Signature]]) -> None:
+        """Give up what is in memory more than once now that plans of this kind have made a picture with `used`.
+
+        That is the torch weights of these parts, and a large part's plans with LoRAs where those without were used, or
+        the other way round.
+        """
+        runners = {Component(runner.name): runner for runner, _ in used}
+        for component, runner in runners.items():
+            weights = self.weights[component.folder]
             if kind in runner.hosts and weights.are_present:
                 await self.stream.run_async(weights.release, CancellationToken.none)
+        for (component, _), other in self._runners.items():
+            if self._is_large(component) and component in runners and other is not runners[component]:
+                other.renew()
 
     @property
     def poisoned(self) -> int:
@@ -188,7 +211,7 @@ class Model:
 
     def planned(self) -> list[str]:
         """The names of the modules that have plans."""
-        return [runner.name for runner in self._runners.values() if runner.has_plans]
+        return list(dict.fromkeys(runner.name for runner in list(self._runners.values()) if runner.has_plans))
 
     def close(self) -> None:
         for runner in self._runners.values():

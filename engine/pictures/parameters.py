@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from engine.events import MadeWith
-from engine.request import GenerationRequest, Sampler
+from engine.request import GenerationRequest, LoraUse, Sampler
 
 NEGATIVE = "Negative prompt:"
 # The web UI knows PNDM without its Runge-Kutta steps as PLMS; Karras schedules were part of the sampler's name until
@@ -33,11 +33,16 @@ def write(request: GenerationRequest, made_with: MadeWith) -> str:
         "Model": PurePath(request.model).name or request.model,
         "Version": f"Safelight {made_with.safelight}".strip(),
     }
-    lines = [request.prompt]
+    lines = [" ".join([request.prompt, *map(_tag, request.loras)]).lstrip(" ") if request.loras else request.prompt]
     if request.negative_prompt:
         lines.append(f"{NEGATIVE} {request.negative_prompt}")
     lines.append(", ".join(f"{name}: {_quoted(value)}" for name, value in fields.items()))
     return "\n".join(lines)
+
+
+def _tag(lora: LoraUse) -> str:
+    """A LoRA as the web UI names one: by its file's name without the ending."""
+    return f"<lora:{PurePath(lora.file).stem}:{lora.strength:.15g}>"
 
 
 def read(text: str) -> GenerationRequest | None:

@@ -31,11 +31,15 @@ _LIBRARIES = ("openvino", "torch", "diffusers", "transformers")
 
 @dataclass(frozen=True)
 class PlanSource:
-    """What a plan is made from: one component of a model folder with the weights that lie there."""
+    """What a plan is made from: one component of a model folder with the weights that lie there.
+
+    `adapted` names the layers that take low-rank pairs, as further inputs.
+    """
 
     folder: Path
     component: str
     part: str
+    adapted: tuple[str, ...] = ()
 
 
 @dataclass
@@ -132,8 +136,9 @@ class PlanBuilder:
         if build.kind == INDUCTOR:
             source, cache = build.source, self._folder / ".inductor"
             return InductorPlan(
-                source.folder, source.component, build.signature, cache, self._device, token, self._threads()
-            )
+                source.folder, source.component, build.signature, cache, self._device, token, self._threads(),
+                source.adapted,
+            )  # fmt: skip
         key = self._key(build.source, token)
         stored = self._store.find(key, token)
         path = stored or self._store.add(key, lambda target: self._convert(build.source, target, token))
@@ -146,7 +151,7 @@ class PlanBuilder:
         child = self._converter
         unregister = token.on_cancel(child.kill)
         try:
-            child.wire.send("convert", str(source.folder), source.component, str(target))
+            child.wire.send("convert", str(source.folder), source.component, str(target), source.adapted)
             answer = child.wire.receive()
         except (EOFError, OSError, ValueError) as error:
             token.raise_if_cancelled()
@@ -163,7 +168,7 @@ class PlanBuilder:
 
     def _key(self, source: PlanSource, token: CancellationToken) -> str:
         parts = [f"{name} {version(name)}" for name in _LIBRARIES]
-        parts += [f"revision {CONVERTER_REVISION}", source.component, platform.machine()]
+        parts += [f"revision {CONVERTER_REVISION}", source.component, platform.machine(), *source.adapted]
         place = source.folder / source.part
         for file in sorted([*place.glob("*.safetensors"), *place.glob("config.json")]):
             stat = file.stat()

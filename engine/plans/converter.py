@@ -1,6 +1,7 @@
 """The child process that turns torch modules into OpenVINO models. Conversion is long, pure-Python work.
 
-Messages in: ("convert", model folder, component, path to write). Out: ("converted",) or ("refused", sentence).
+Messages in: ("convert", model folder, component, path to write, layers that take low-rank pairs).
+Out: ("converted",) or ("refused", sentence).
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ def serve(wire: Wire) -> None:
         os.nice(19)
     while True:
         try:
-            _, folder, component, path = wire.receive()
+            _, folder, component, path, adapted = wire.receive()
         except EOFError:
             return
-        threading.Thread(target=_answer, args=(wire, Path(folder), component, Path(path)), daemon=True).start()
+        threading.Thread(target=_answer, args=(wire, Path(folder), component, Path(path), adapted), daemon=True).start()
 
 
-def _answer(wire: Wire, folder: Path, component: str, path: Path) -> None:
+def _answer(wire: Wire, folder: Path, component: str, path: Path, adapted: tuple[str, ...]) -> None:
     try:
-        convert(folder, component, path)
+        convert(folder, component, path, adapted)
         wire.send("converted")
     except OSError as error:
         if isinstance(error, BrokenPipeError):
@@ -38,11 +39,16 @@ def _answer(wire: Wire, folder: Path, component: str, path: Path) -> None:
         wire.send("refused", f"{type(error).__name__}: {error}")
 
 
-def convert(folder: Path, component: str, path: Path) -> None:
-    """Write the component as an OpenVINO model in f32, with every size left open: `path` (.xml) and its .bin."""
+def convert(folder: Path, component: str, path: Path, adapted: tuple[str, ...] = ()) -> None:
+    """Write the component as an OpenVINO model in f32, with every size left open: `path` (.xml) and its .bin.
+
+    Layers named in `adapted` take low-rank pairs, of any rank that they share, as inputs after the component's own.
+    """
     import torch
 
     from engine.importing import import_torch
+    from engine.lora.adapted import with_adapters
+    from engine.lora.layout import example_adapter_inputs
     from engine.models.components import Component, as_function, example_inputs
     from engine.models.load import load_module
 
@@ -51,6 +57,8 @@ def convert(folder: Path, component: str, path: Path) -> None:
     openvino = import_openvino()
     part = Component(component)
     module = load_module(folder, part.folder)
+    function = with_adapters(as_function(part, module), adapted)
+    example = example_inputs(part, module) + example_adapter_inputs(module, adapted)
     with torch.no_grad():
-        model = openvino.convert_model(as_function(part, module), example_input=example_inputs(part, module))
+        model = openvino.convert_model(function, example_input=example)
     openvino.save_model(model, path, compress_to_fp16=False)

@@ -48,6 +48,7 @@ class InductorPlan(ProcessPlan):
         device: str = "cpu",
         token: CancellationToken = CancellationToken.none,
         threads: int = 0,
+        adapted: tuple[str, ...] = (),
     ) -> None:
         """Load `component` of the model in `folder` and compile it; minutes for a large model, seconds once cached.
 
@@ -56,5 +57,5 @@ class InductorPlan(ProcessPlan):
         if signature.is_open:
             raise PlanFailed("torch.compile makes plans for fixed sizes.")
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        load = (str(folder), component, signature.inputs, str(cache), device, threads)
+        load = (str(folder), component, signature.inputs, str(cache), device, threads, adapted)
         super().__init__(INDUCTOR, "inductor", load, f"torch.compile can't compile the {component}", token)

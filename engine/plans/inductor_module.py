@@ -12,7 +12,7 @@ class InductorModule:
 
     def __init__(
         self, folder: str, component: str, inputs: tuple[tuple[tuple[int, ...], str], ...], cache: str, device: str,
-        threads: int,
+        threads: int, adapted: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         """Load and compile, and run once with empty inputs so that nothing is left to compile."""
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # torch reads it as it is imported
@@ -22,6 +22,7 @@ class InductorModule:
         import torch
         import torch._inductor.config as inductor
 
+        from engine.lora.adapted import with_adapters
         from engine.models.components import Component, as_function
         from engine.models.load import load_module
 
@@ -32,7 +33,7 @@ class InductorModule:
         self._torch, self._device = torch, device
         dtype = torch.float32 if device == "cpu" else torch.float16
         part = Component(component)
-        module = as_function(part, load_module(Path(folder), part.folder, dtype, device))
+        module = with_adapters(as_function(part, load_module(Path(folder), part.folder, dtype, device)), adapted)
         self._module = torch.compile(module, dynamic=False, mode=None if device == "cpu" else "reduce-overhead")
         self._dtypes = [dtype if name == "float32" else getattr(torch, name) for _, name in inputs]
         self.start([torch.ones(shape, dtype=getattr(torch, name)).numpy() for shape, name in inputs])

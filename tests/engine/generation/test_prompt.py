@@ -26,14 +26,17 @@ class Counting:
     def __init__(self, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         self.inputs: list[tuple[list[int], list[int]]] = []
         self.kinds: list[str] = []
-        run = model.text_encoder.run
+        from engine.models.components import Component
+
+        encoder = model.runner(Component.TEXT_ENCODER)
+        run = encoder.run
 
         async def counted(inputs: Any, kind: str, token: CancellationToken) -> Any:
             self.inputs.append((inputs[0][0].tolist(), inputs[1][0].tolist()))
             self.kinds.append(kind)
             return await run(inputs, kind, token)
 
-        monkeypatch.setattr(model.text_encoder, "run", counted)
+        monkeypatch.setattr(encoder, "run", counted)
 
     @property
     def calls(self) -> int:

@@ -116,7 +116,7 @@ def test_stacked_loras_give_what_peft_gives(
     module = modules[part]
     stack = stacked(part, two_loras(part, module), strengths)
     layout = stack.layout_for(part, module)
-    adapted = AdaptedModule(function(part, module), layout)
+    adapted = AdaptedModule(function(part, module), layout.layers)
     inputs, answer = inputs_of(part), expected(part, strengths)
     with torch.no_grad():
         given = adapted(*inputs, *stack.adapter_tensors(part, module, layout))
@@ -142,10 +142,12 @@ def converted(modules: dict[str, Any]) -> Callable[[str], tuple[Any, Any]]:
         if part not in made:
             module = modules[part]
             layout = AdapterLayout(layers_of(part, module), 8)
-            example = *example_inputs(component(part), module), *example_adapter_inputs(module, layout)
+            example = *example_inputs(component(part), module), *example_adapter_inputs(module, layout.layers)
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model = openvino.convert_model(AdaptedModule(function(part, module), layout), example_input=example)
+                model = openvino.convert_model(
+                    AdaptedModule(function(part, module), layout.layers), example_input=example
+                )
             made[part] = openvino.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}), layout
         return made[part]
 
@@ -184,7 +186,7 @@ def test_zeros_as_adapters_change_no_bit(modules: dict[str, Any], part: str) -> 
     module, inputs = modules[part], inputs_of(part)
     layout = AdapterLayout(layers_of(part, module), 8)
     with torch.no_grad():
-        answer = AdaptedModule(function(part, module), layout)(
+        answer = AdaptedModule(function(part, module), layout.layers)(
             *inputs, *LoraStack().adapter_tensors(part, module, layout)
         )
         assert torch.equal(answer, function(part, module)(*inputs))
@@ -212,7 +214,7 @@ def test_a_call_that_is_stopped_leaves_nothing_behind(unet: Any, stream: Any) ->
         plain = function("unet", module)(*inputs)
     stack = stacked("unet", two_loras("unet", module), (1.0, 1.0))
     layout = stack.layout_for("unet", module)
-    adapted = AdaptedModule(function("unet", module), layout)
+    adapted = AdaptedModule(function("unet", module), layout.layers)
     tensors = stack.adapter_tensors("unet", module, layout)
     plan = EagerPlan(adapted, stream)
     whole = plan.execute((*inputs, *tensors))
@@ -241,7 +243,7 @@ def test_weights_that_are_replaced_are_those_that_run(unet: Any) -> None:
 
     module = copy.deepcopy(unet)
     layout = AdapterLayout(layers_of("unet", module), 8)
-    adapted = AdaptedModule(function("unet", module), layout)
+    adapted = AdaptedModule(function("unet", module), layout.layers)
     conv_in = module.get_submodule("conv_in")
     conv_in._parameters["weight"] = torch.nn.Parameter(torch.zeros_like(conv_in.weight), requires_grad=False)
     inputs = inputs_of("unet")
@@ -274,7 +276,7 @@ def test_a_convolution_of_any_kind_takes_a_pair(
     layout = AdapterLayout(("0",), 8)
     ((down_shape, up_shape),) = adapter_shapes(holder.held, layout)
     down, up, strengths = torch.randn(down_shape), torch.randn(up_shape), torch.randn(8)
-    answer = AdaptedModule(holder, layout)(x, strengths, down, up)
+    answer = AdaptedModule(holder, layout.layers)(x, strengths, down, up)
     merged = copy.deepcopy(holder)
     merged.held[0].weight.data += torch.einsum("or,r,rchw->ochw", up, strengths, down)
     assert difference(answer, merged(x)) <= 1e-5

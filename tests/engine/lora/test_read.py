@@ -187,7 +187,7 @@ def test_a_file_does_what_diffusers_makes_of_it(tmp_path: Path, unet: Any, unet_
     assert layout is not None
     latents, timestep, prompt = example_inputs(Component.UNET, unet)
     inputs = torch.randn_like(latents), timestep, torch.randn_like(prompt)
-    ours = AdaptedModule(as_function(Component.UNET, unet), layout)
+    ours = AdaptedModule(as_function(Component.UNET, unet), layout.layers)
     with torch.no_grad():
         answer = ours(*inputs, *stack.adapter_tensors("unet", unet, layout))
         expected = as_function(Component.UNET, theirs)(*inputs)

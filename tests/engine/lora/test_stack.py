@@ -76,9 +76,8 @@ def test_a_stack_without_loras_fits_any_layout_as_zeros(unet: Any) -> None:
     from engine.lora.layout import AdapterLayout
 
     empty = stacked([])
-    assert empty.layout_for("unet", unet) is None
     layout = AdapterLayout((FIRST,), 8)
-    assert empty.layout_for("unet", unet, layout) is layout
+    assert empty.layout_for("unet", unet, layout) is None
     assert not any(x.any() for x in empty.adapter_tensors("unet", unet, layout))
 
 
@@ -93,9 +92,16 @@ def test_a_layout_that_is_too_small_is_refused(unet: Any) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from([0.0, -0.0, 0.4, -1.0]), max_size=4))
-def test_a_stack_is_neutral_where_every_strength_is_zero(torch_imported: None, strengths: list[float]) -> None:
-    stack = stacked([(object(), strength) for strength in strengths])
-    assert stack.is_neutral == all(strength == 0 for strength in strengths)
+def test_a_stack_of_strengths_that_are_all_zero_needs_no_layout(unet: Any, strengths: list[float]) -> None:
+    stack = stacked([(a_file(unet, 2), strength) for strength in strengths])
+    assert stack.changes("unet") == any(strengths)
+    assert (stack.layout_for("unet", unet) is None) == (not any(strengths))
+
+
+def test_loras_of_strength_zero_keep_their_place_beside_others(unet: Any) -> None:
+    one, two = a_file(unet, 5), a_file(unet, 6)
+    layout = stacked([(one, 0.0), (two, 1.0)]).layout_for("unet", unet)
+    assert layout == stacked([(one, 0.7), (two, 1.0)]).layout_for("unet", unet)
 
 
 def test_a_part_that_no_lora_changes_has_no_layout(unet: Any, text_encoder: Any) -> None:

@@ -74,6 +74,8 @@ def latents(height: int, width: int) -> torch.Tensor:
 
 
 def test_each_flip_of_a_switch_raises_both_versions_and_nothing_else_does(model: Model) -> None:
+    from engine.models.components import Component
+
     vae = model.vae
     versions = []
     changes: list[Callable[[], None]] = [
@@ -91,7 +93,7 @@ def test_each_flip_of_a_switch_raises_both_versions_and_nothing_else_does(model:
         versions.append(vae.decoder.version)
     assert versions == [0, 1, 1, 2, 2, 3, 4]
     assert (vae.tiling, vae.slicing) == (False, False)
-    assert (model.unet.version, model.text_encoder.version) == (0, 0)
+    assert [model.runner(part).version for part in (Component.UNET, Component.TEXT_ENCODER)] == [0, 0]
 
 
 def test_the_switches_are_diffusers_own(model: Model) -> None:
