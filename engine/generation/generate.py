@@ -44,7 +44,7 @@ class Painter:
     def __init__(self, model: Model, version: str) -> None:
         self.model = model
         self._prompts = PromptEncoder(model)
-        self._loras = LoraShelf(model.modules, model.description.name, model.stream)
+        self._loras = LoraShelf(model.modules, model.description.name, model.device, model.stream)
         self._version = version
         self._decode_seconds: dict[tuple[int, int, str], float] = {}
 

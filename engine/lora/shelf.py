@@ -34,10 +34,10 @@ class LoraShelf:
     to the engine thread; files are read and tensors made on the eager stream.
     """
 
-    def __init__(self, modules: Mapping[str, Any], model: str, stream: EagerStream) -> None:
-        """`modules` are the model's by part; `model` is its name, for refusals."""
+    def __init__(self, modules: Mapping[str, Any], model: str, device: str, stream: EagerStream) -> None:
+        """`modules` are the model's by part, on `device`; `model` is its name, for refusals."""
         self._modules = {part: module for part, module in modules.items() if part in ("unet", "text_encoder")}
-        self._model = model
+        self._model, self._device = model, device
         self._stream = stream
         self._files: OrderedDict[_Identity, LoraFile] = OrderedDict()
         self._stack = LoraStack()
@@ -71,8 +71,7 @@ class LoraShelf:
             self._layouts[part] = layout
             # outside inference mode, where torch counts changes: a plan's process keeps what it knows to be unchanged
             with torch.inference_mode(False):
-                device = next(module.parameters()).device
-                inputs = tuple(x.to(device) for x in self._stack.adapter_tensors(part, module, layout))
+                inputs = tuple(x.to(self._device) for x in self._stack.adapter_tensors(part, module, layout))
             used = zip(identities, files, strengths, strict=True)
             origin = layout, tuple((identity, strength) for identity, file, strength in used if file.part(part))
             parts[part] = PartAdapters(layout, inputs, origin)
