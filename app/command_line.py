@@ -20,6 +20,7 @@ _EXAMPLES = """\
 examples:
   safelight generate "a red apple, 3d style" --seed 7 --steps 30 --out apples/ --count 4 --sampler euler
   safelight generate --like apples/picture.png --guidance 6
+  safelight generate "a red apple" --lora loras/clay.safetensors:0.8 --lora loras/night.safetensors
 
 exit status: 0 done, 1 failed, 2 bad usage, 130 stopped with Ctrl-C (once stops cleanly, twice at once)
 """
@@ -79,6 +80,12 @@ def _add_picture_options(generate: argparse.ArgumentParser) -> None:
     picture.add_argument("--height", type=int, metavar="N", help="in pixels")
     picture.add_argument("--sampler", metavar="NAME", help=f"one of {_SAMPLERS}; also as euler-a or dpm++-2m-karras")
     picture.add_argument("--model", metavar="NAME", help="'starter', which comes along, or a diffusers model folder")
+    picture.add_argument(
+        "--lora",
+        action="append",
+        metavar="FILE[:STRENGTH]",
+        help="a LoRA (.safetensors) and its strength, 1 if left out; may be given several times",
+    )
     picture.add_argument("--like", type=Path, metavar="FILE", help="take every setting not given here from a picture")
 
 

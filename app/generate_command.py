@@ -26,7 +26,7 @@ from engine.events import Cancelled, Failed, Finished
 from engine.jobs import Job
 from engine.models.description import describe
 from engine.pictures.metadata import read_settings
-from engine.request import MAX_SEED, MAX_THREADS, EngineSettings, GenerationRequest, Sampler, Switch
+from engine.request import MAX_SEED, MAX_THREADS, EngineSettings, GenerationRequest, LoraUse, Sampler, Switch
 
 MAX_COUNT = 10_000
 
@@ -85,6 +85,7 @@ def requests_from(options: argparse.Namespace) -> list[GenerationRequest]:
         "seed": options.seed if options.seed is not None or like is not None else secrets.randbelow(MAX_SEED + 1),
         "model": model,
         "backend": options.backend,
+        "loras": None if options.lora is None else [_lora(text) for text in options.lora],
     }
     base = like or description.defaults
     first = _validated(base.model_dump() | {name: value for name, value in given.items() if value is not None})
@@ -97,6 +98,23 @@ def requests_from(options: argparse.Namespace) -> list[GenerationRequest]:
 def _model(name: str | None) -> str | None:
     """The model as a request names it: a folder by its whole path, so that the picture can name it anywhere."""
     return str(Path(name).expanduser().absolute()) if name and name != "starter" else name
+
+
+def _lora(text: str) -> LoraUse:
+    """FILE or FILE:STRENGTH. The file by its whole path, so that the picture can name it anywhere."""
+    name, colon, number = text.rpartition(":")
+    try:
+        strength = float(number)
+    except ValueError:
+        name, colon, strength = text, "", 1.0
+    if not colon or Path(text).expanduser().exists():  # a name may hold a colon itself
+        name, strength = text, 1.0
+    file = Path(name).expanduser().absolute()
+    if not file.is_file():
+        raise UsageError(f"{file} isn't a file. --lora takes a .safetensors file, as in: --lora clay.safetensors:0.8.")
+    if not -10 <= strength <= 10:
+        raise UsageError(f"--lora {text}: the strength must be from -10 to 10.")
+    return LoraUse(file=str(file), strength=strength)
 
 
 def _sampler(name: str | None) -> Sampler | None:

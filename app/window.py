@@ -231,17 +231,21 @@ class Window(QWidget):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # Dropping a picture
+    # Dropping a picture, or LoRAs
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if event.source() is None and _dropped_file(event.mimeData()) is not None:
+        if event.source() is None and _dropped_files(event.mimeData()):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        file = _dropped_file(event.mimeData())
-        if file is not None:
+        files = _dropped_files(event.mimeData())
+        if files:
             event.acceptProposedAction()
-            self._do(self._studio.restore_from_file(file))
+        if files and all(_is_lora(file) for file in files):
+            for file in files:
+                self._studio.form.add_lora(file)
+        elif files:
+            self._do(self._studio.restore_from_file(files[0]))
 
     # Beginning and end
 
@@ -290,6 +294,11 @@ class Window(QWidget):
             self.column.form.more.unfold()
 
 
-def _dropped_file(mime: QMimeData) -> Path | None:
-    files = [url.toLocalFile() for url in mime.urls() if url.isLocalFile()]
-    return Path(files[0]) if len(files) == 1 else None
+def _dropped_files(mime: QMimeData) -> list[Path]:
+    """One file of any kind, or any number of LoRAs."""
+    files = [Path(url.toLocalFile()) for url in mime.urls() if url.isLocalFile()]
+    return files if len(files) == 1 or all(map(_is_lora, files)) else []
+
+
+def _is_lora(file: Path) -> bool:
+    return file.suffix.lower() == ".safetensors"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
 from app.observable import Observable
 from app.settings.remembered import RememberedForm
 from engine.models.description import ModelDescription
-from engine.request import MAX_SEED, Backend, GenerationRequest, Sampler
+from engine.request import MAX_LORAS, MAX_SEED, Backend, GenerationRequest, LoraUse, Sampler
 
 MAX_COUNT = 64
 SEEDS = MAX_SEED + 1
@@ -49,6 +50,8 @@ class Form(QObject):
     count_changed = Signal(int)
     backend = Observable(Backend.AUTO)
     backend_changed = Signal(object)
+    loras: Observable[tuple[LoraUse, ...]] = Observable(())
+    loras_changed = Signal(object)
     size_note = Observable("")
     size_note_changed = Signal(str)
 
@@ -97,6 +100,7 @@ class Form(QObject):
             seed=self.seed,
             model=self.description.defaults.model,
             backend=self.backend,
+            loras=self.loras,
         )
 
     def take_requests(self) -> list[GenerationRequest]:
@@ -143,6 +147,20 @@ class Form(QObject):
         if self.description.why_unusable(sampler) is None:
             self.sampler = sampler
 
+    def add_lora(self, file: Path) -> None:
+        """Take a LoRA at strength 1, after those that are there; one that is there already stays as it is."""
+        name = str(file)
+        if len(self.loras) < MAX_LORAS and name not in [use.file for use in self.loras]:
+            self.loras = (*self.loras, LoraUse(file=name))
+
+    def set_lora_strength(self, at: int, strength: float) -> None:
+        uses = list(self.loras)
+        uses[at] = uses[at].model_copy(update={"strength": strength})
+        self.loras = tuple(uses)
+
+    def remove_lora(self, at: int) -> None:
+        self.loras = self.loras[:at] + self.loras[at + 1 :]
+
     def _take(self, request: GenerationRequest) -> None:
         self.prompt = request.prompt
         self.negative_prompt = request.negative_prompt
@@ -151,3 +169,4 @@ class Form(QObject):
         self.guidance_scale = request.guidance_scale
         self.use_sampler(request.sampler)
         self.backend = request.backend
+        self.loras = request.loras

@@ -11,6 +11,7 @@ from app.controls.number_field import NumberField, SliderField
 from app.shortcuts import KEYS, Command
 from app.studio.backend_box import BackendBox
 from app.studio.form import MAX_COUNT, Form
+from app.studio.lora_list import LoraList
 from app.studio.sampler_box import SamplerBox
 from app.style.theme import Appearance
 from app.style.tokens import GRID, HALF
@@ -32,6 +33,8 @@ class FormView(QWidget):
         self._add_sampler()
         self._add_seed()
         self._add_count()
+        self.loras = LoraList(form, appearance)
+        self._column.addWidget(self.loras)
         self._add_more()
         self._column.addStretch(1)
 

@@ -29,6 +29,7 @@ _SHAPES = {
     '<path d="M4.2 6.5h.1M6.8 6.5h.1M9.3 6.5h.1M11.8 6.5h.1M5 9.6h6"/>',
     "right": '<path d="M6 3.5 10.5 8 6 12.5"/>',
     "down": '<path d="M3.5 6 8 10.5 12.5 6"/>',
+    "plus": '<path d="M8 3.2v9.6M3.2 8h9.6"/>',
     "close": '<path d="m4 4 8 8M12 4l-8 8"/>',
     "bad": '<circle cx="8" cy="8" r="6.2"/><path d="M8 4.8v3.8M8 11.1v.1"/>',
     "warn": '<path d="M8 2.2 14.4 13.4H1.6Z"/><path d="M8 6.5v3M8 11.4v.1"/>',

@@ -26,7 +26,7 @@ from engine.events import Finished, MadeWith, RgbImage
 from engine.models.description import describe
 from engine.pictures.files import save_picture
 from engine.pictures.metadata import read_settings
-from engine.request import Backend, GenerationRequest, Sampler
+from engine.request import Backend, GenerationRequest, LoraUse, Sampler
 
 SAFELIGHT = [sys.executable, "-m", "app"]
 MADE_WITH = MadeWith(plan="eager", batch=2)
@@ -133,6 +133,24 @@ def test_samplers_go_by_many_spellings(name: str, sampler: Sampler) -> None:
     assert requests("a", "--sampler", name)[0].sampler is sampler
 
 
+def test_loras_are_files_with_or_without_a_strength(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("clay.safetensors", "odd:1.safetensors", "odd:2"):
+        Path(name).touch()
+    made = requests("a", "--lora", "clay.safetensors:-.5", "--lora", "odd:1.safetensors", "--lora", "odd:2")[0].loras
+    names = [str(tmp_path / name) for name in ("clay.safetensors", "odd:1.safetensors", "odd:2")]
+    assert [(use.file, use.strength) for use in made] == list(zip(names, (-0.5, 1, 1), strict=True))
+
+
+def test_loras_take_the_place_of_the_pictures_own(tmp_path: Path) -> None:
+    lora, other = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    other.touch()
+    request = GenerationRequest(prompt="a cat", loras=(LoraUse(file=str(lora), strength=0.5),))
+    path = save_picture(RgbImage(width=1, height=1, pixels=bytes(3)), request, MADE_WITH, tmp_path)
+    assert requests("--like", str(path))[0].loras == request.loras
+    assert requests("--like", str(path), "--lora", str(other))[0].loras == (LoraUse(file=str(other)),)
+
+
 def test_like_takes_every_setting_from_a_picture(tmp_path: Path) -> None:
     request = GenerationRequest(prompt="a cat", negative_prompt="fog", seed=3, steps=9, sampler=Sampler.LCM, width=64)
     image = RgbImage(width=1, height=1, pixels=bytes(3))
@@ -165,6 +183,9 @@ def test_a_model_folder_is_named_by_its_whole_path(monkeypatch: pytest.MonkeyPat
         (["a", "--sampler", "best"], "There is no sampler 'best'. There are Euler, Euler a"),
         (["a", "--model", "/nowhere"], "/nowhere doesn't exist"),
         (["--like", "/nowhere.png"], "/nowhere.png doesn't exist"),
+        (["a", "--lora", "/nowhere.safetensors:0.5"], "/nowhere.safetensors isn't a file"),
+        (["a", "--lora", f"{__file__}:11"], "the strength must be from -10 to 10"),
+        (["a", "--lora", f"{__file__}:nan"], "the strength must be from -10 to 10"),
     ],
 )
 def test_what_cant_be_done_is_refused_with_a_sentence(arguments: list[str], sentence: str) -> None:

@@ -118,6 +118,7 @@ async def test_tab_goes_the_way_the_eye_does(qtbot: QtBot, window: Window) -> No
         column.form.random_button,
         column.form.count_field.slider,
         column.form.count_field.field,
+        column.form.loras.add_button,
         column.form.more.button,
         window.empty.button,
         window.strip,
@@ -239,6 +240,15 @@ async def test_a_dropped_picture_is_read(window: Window, studio: Studio, monkeyp
     )
     await until(lambda: bool(read))
     assert read == [Path("/pictures/old.png")]
+
+
+async def test_dropped_loras_join_the_form(window: Window, studio: Studio) -> None:
+    mime = QMimeData()
+    mime.setUrls([QUrl.fromLocalFile(f"/loras/{name}.safetensors") for name in "ab"])
+    window.dropEvent(
+        QDropEvent(QPointF(5, 5), Qt.DropAction.CopyAction, mime, Qt.MouseButton.LeftButton, Qt.KeyboardModifier(0))
+    )
+    assert [Path(use.file).stem for use in studio.form.loras] == ["a", "b"]
 
 
 async def test_a_notice_stands_under_the_prompt_and_can_be_dismissed(window: Window, studio: Studio) -> None:

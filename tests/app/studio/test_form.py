@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from app.settings.remembered import RememberedForm
 from app.studio.form import Form
 from engine.models.description import ModelDescription
-from engine.request import MAX_SEED, Backend, GenerationRequest, Sampler
+from engine.request import MAX_LORAS, MAX_SEED, Backend, GenerationRequest, LoraUse, Sampler
 
 
 def test_it_starts_with_what_the_model_looks_best_with(form: Form, starter: ModelDescription) -> None:
@@ -111,3 +112,26 @@ def test_every_value_tells_when_it_changes(form: Form, name: str) -> None:
     }[name]  # fmt: skip
     setattr(form, name, new)
     assert told == [new]
+
+
+def test_loras_are_part_of_the_request_and_come_back_with_it(form: Form, starter: ModelDescription) -> None:
+    form.add_lora(Path("/loras/a.safetensors"))
+    form.add_lora(Path("/loras/b.safetensors"))
+    form.add_lora(Path("/loras/a.safetensors"))
+    form.set_lora_strength(1, -0.5)
+    request = form.request()
+    assert [(use.file, use.strength) for use in request.loras] == [
+        (str(Path("/loras/a.safetensors")), 1), (str(Path("/loras/b.safetensors")), -0.5)
+    ]  # fmt: skip
+    form.remove_lora(0)
+    assert form.request().loras == request.loras[1:]
+    form.restore(request)
+    assert form.request() == request
+    form.restore(starter.defaults)
+    assert form.loras == ()
+
+
+def test_there_are_no_more_loras_than_a_request_takes(form: Form) -> None:
+    for number in range(MAX_LORAS + 1):
+        form.add_lora(Path(f"{number}.safetensors"))
+    assert form.request().loras[-1] == LoraUse(file=f"{MAX_LORAS - 1}.safetensors")

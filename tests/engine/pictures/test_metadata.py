@@ -19,7 +19,7 @@ from PIL import Image, PngImagePlugin
 from engine.errors import PictureUnreadable
 from engine.events import MadeWith, RgbImage
 from engine.pictures.metadata import encode_png, parameters_text, read_settings
-from engine.request import MAX_SEED, Backend, GenerationRequest, Sampler
+from engine.request import MAX_SEED, Backend, GenerationRequest, LoraUse, Sampler
 
 IMAGE = RgbImage(width=3, height=2, pixels=bytes(range(18)))
 MADE_WITH = MadeWith(plan="openvino-static", batch=2, vae_tiling=True, safelight="0.1.0", torch="2.13.0")
@@ -38,6 +38,7 @@ requests = st.builds(
     seed=st.integers(0, MAX_SEED),
     model=texts,
     backend=st.sampled_from(Backend),
+    loras=st.lists(st.builds(LoraUse, file=texts.filter(bool), strength=st.floats(-10, 10)), max_size=3).map(tuple),
 )
 made_withs = st.builds(MadeWith, plan=texts, batch=st.integers(1, 64), safelight=texts, torch=texts)
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -267,3 +268,9 @@ def test_no_parameters_text_raises_anything_but_the_refusal(tmp_path: Path, text
     body = b"parameters\0\0\0\0\0" + text.encode()
     with contextlib.suppress(PictureUnreadable):
         read_settings(written(tmp_path / "picture.png", png(chunk(b"iTXt", body))))
+
+
+def test_loras_stand_in_the_parameters_text_as_other_programs_name_them() -> None:
+    loras = (LoraUse(file="/loras/clay v2.safetensors", strength=0.8), LoraUse(file="night.safetensors", strength=-1))
+    text = parameters_text(GenerationRequest(prompt="a dog", loras=loras), MADE_WITH)
+    assert text.split("\n")[0] == "a dog <lora:clay v2:0.8> <lora:night:-1>"
