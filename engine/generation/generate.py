@@ -57,7 +57,7 @@ class Painter:
         """
         token.raise_if_cancelled()
         self.model.description.check(request)
-        chunks = max(len(self._prompts.chunks(request.prompt)), len(self._prompts.chunks(request.negative_prompt)))
+        chunks = self._prompts.chunks_of(request.prompt, request.negative_prompt)
         batch = 2 if request.guidance_scale > 1 else 1
         kind = await self._choose_plan(request, chunks, batch, settings(), listeners, token)
         poisoned = self.model.poisoned
@@ -97,8 +97,9 @@ class Painter:
         listeners: Listeners, token: CancellationToken,
     ) -> torch.Tensor:  # fmt: skip
         model = self.model
-        prompts = [request.negative_prompt, request.prompt][-batch:]
-        embeddings = torch.cat([await self._prompts.encode(prompt, chunks, kind, token) for prompt in prompts])
+        negative = request.negative_prompt if batch == 2 else None
+        conditions = await self._prompts.encode_with_negative(request.prompt, negative, chunks, kind, token)
+        embeddings, *added = conditions.side_inputs(request.width, request.height)
         scheduler = make_scheduler(request.sampler, model.description.scheduler_config, request.seed)
         scheduler.set_timesteps(request.steps)
         schedule = Schedule(
@@ -112,7 +113,7 @@ class Painter:
         noise, generator = initial_noise(request.seed, model.latent_channels, height, width)
 
         async def predict(latents: torch.Tensor, timestep: torch.Tensor, prompt: torch.Tensor) -> torch.Tensor:
-            inputs = (latents.to(model.dtype), timestep.to(model.device), prompt)
+            inputs = (latents.to(model.dtype), timestep.to(model.device), prompt, *added)
             return (await model.unet.run(inputs, kind, token)).float()
 
         async def decode(latents: torch.Tensor) -> RgbImage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ from engine.errors import BackendUnavailable, OperationCancelled, PlanFailed
 from engine.hosts.host import CompiledModelHost
 from engine.hosts.runner import Runner
 from engine.importing import collector_resting
-from engine.models.components import Component, as_function
+from engine.models.components import TEXT_ENCODERS, Component, as_function, pooled_width, takes_sizes
 from engine.models.description import ModelDescription
+from engine.models.family import family_named
 from engine.models.load import load_module, load_tokenizer
 from engine.models.weights import PartWeights
 from engine.plans.backends import KINDS, automatic
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 # a large one, from so many bytes in f32, keeps a single plan, and runs eagerly while that for a new size is compiled.
 KEPT_SIZES, LARGE = 2, 500_000_000
 
-# Shares of a load, for its progress: by the size of what is read.
-_PARTS = (("text_encoder", 0.2), ("unet", 0.7), ("vae", 0.1))
-
 
 class Model:
     """A model in memory. Made by `load`; belongs to the engine thread; `close` gives its plans and memory back."""
@@ -43,19 +41,20 @@ class Model:
         self,
         description: ModelDescription,
         modules: dict[str, Any],
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizers: Sequence[PreTrainedTokenizerBase],
         stream: EagerStream,
         builder: PlanBuilder | None,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.description = description
-        self.tokenizer = tokenizer
+        self.tokenizers = tuple(tokenizers)
         self.stream = stream
         self.device = str(next(modules["unet"].parameters()).device)
         self.device_type = next(modules["unet"].parameters()).device.type
         self.dtype: torch.dtype = modules["unet"].dtype
         self.latent_channels: int = modules["unet"].config.in_channels
         self.prompt_width: int = modules["unet"].config.cross_attention_dim
+        self.pooled_width = pooled_width(modules["unet"]) if takes_sizes(modules["unet"]) else None
         self.uses_attention_mask = bool(getattr(modules["text_encoder"].config, "use_attention_mask", False))
         self.weights = {part: PartWeights(module, description.folder, part) for part, module in modules.items()}
         self._builder, self._on_ready = builder, on_ready
@@ -63,12 +62,13 @@ class Model:
             component: Runner(
                 component, self._hosts(component), self._restoring(component, modules[component.folder]), stream
             )
-            for component in Component
+            for component in _components(modules)
         }
-        self.text_encoder = runners[Component.TEXT_ENCODER]
+        self.text_encoders = tuple(runners[component] for component in TEXT_ENCODERS if component in runners)
         self.unet = runners[Component.UNET]
         self.vae = Vae(modules["vae"], runners[Component.VAE_ENCODER], runners[Component.VAE_DECODER], stream)
         self._runners = runners
+        self._painting = (*self.text_encoders, self.unet, self.vae.decoder)
 
     def _hosts(self, component: Component) -> dict[str, CompiledModelHost]:
         builder = self._builder
@@ -83,7 +83,7 @@ class Model:
 
         large = self.weights[component.folder].bytes_in_f32 >= LARGE
         hosts = {kind: host(kind) for kind in (OPENVINO_STATIC, INDUCTOR)}
-        if component is Component.TEXT_ENCODER:  # prompts are encoded in chunks of one size
+        if component in TEXT_ENCODERS:  # prompts are encoded in chunks of one size
             hosts[OPENVINO_DYNAMIC] = hosts[OPENVINO_STATIC]
         elif not large:
             hosts[OPENVINO_DYNAMIC] = host(OPENVINO_DYNAMIC)
@@ -110,17 +110,19 @@ class Model:
         factor = self.vae.factor
         latents = (self.latent_channels, height // factor, width // factor)
         prompt = (batch, length * prompt_chunks, self.prompt_width)
+        sizes = () if self.pooled_width is None else ((batch, self.pooled_width), (batch, 6))
+        shapes: tuple[tuple[int, ...], ...] = ((batch, *latents), (), prompt, *sizes)
+        tokens = Signature((((1, length), "int64"), ((1, length), "int64")))
         return [
-            (self.text_encoder, Signature((((1, length), "int64"), ((1, length), "int64")))),
-            (self.unet, Signature((((batch, *latents), "float32"), ((), "float32"), (prompt, "float32")))),
+            *((text_encoder, tokens) for text_encoder in self.text_encoders),
+            (self.unet, Signature(tuple((shape, "float32") for shape in shapes))),
             (self.vae.decoder, Signature((((1, *latents), "float32"),))),
         ]
 
     def kinds(self, backend: Backend) -> tuple[str, ...]:
         """The kinds of plan that `backend` may make pictures with here, best first."""
         chosen = automatic(self.device_type) if backend is Backend.AUTO else backend
-        runners = (self.text_encoder, self.unet, self.vae.decoder)
-        return tuple(kind for kind in KINDS[chosen] if all(kind in runner.hosts for runner in runners))
+        return tuple(kind for kind in KINDS[chosen] if all(kind in runner.hosts for runner in self._painting))
 
     def prepare(self, needed: list[tuple[Runner, Signature]], backend: Backend) -> None:
         """Ask for plans, without waiting; signatures that can't have one are passed over."""
@@ -176,7 +178,7 @@ class Model:
 
     async def release_weights(self, kind: str) -> None:
         """Give up the torch weights of the parts whose plans of this kind answer: they are in memory there already."""
-        for runner in (self.text_encoder, self.unet, self.vae.decoder):
+        for runner in self._painting:
             weights = self.weights[Component(runner.name).folder]
             if kind in runner.hosts and weights.are_present:
                 await self.stream.run_async(weights.release, CancellationToken.none)
@@ -195,6 +197,13 @@ class Model:
             runner.close()
 
 
+def _components(modules: Collection[str]) -> list[Component]:
+    """The components of a model with these parts."""
+    two = "text_encoder_2" in modules
+    left_out = {Component.TEXT_ENCODER} if two else {Component.TEXT_ENCODER_1, Component.TEXT_ENCODER_2}
+    return [component for component in Component if component not in left_out]
+
+
 async def load(
     description: ModelDescription,
     stream: EagerStream,
@@ -210,23 +219,26 @@ async def load(
     Raises `ModelRefused`, naming the file, and `OperationCancelled` between any two tensors; nothing stays then.
     """
 
-    def read() -> tuple[dict[str, Any], PreTrainedTokenizerBase]:
+    family = family_named(description.family)
+
+    def read() -> tuple[dict[str, Any], list[PreTrainedTokenizerBase]]:
         done = 0.0
         modules: dict[str, Any] = {}
-        for part, share in _PARTS:
+        for part, share in family.parts.items():
             name, start = part.replace("_", " "), done
 
             def report(fraction: float, name: str = name, start: float = start, share: float = share) -> None:
                 progress(name, start + share * fraction)
 
-            modules[part] = load_module(description.folder, part, dtype, device, report, token)
+            wanted = torch.float32 if part == "vae" and description.needs_vae_in_f32 else dtype
+            modules[part] = load_module(description.folder, part, wanted, device, report, token)
             stream.watch(modules[part])
             done += share
         token.raise_if_cancelled()
-        return modules, load_tokenizer(description.folder, token)
+        return modules, [load_tokenizer(description.folder, token, part) for part in family.tokenizers]
 
     with collector_resting():
-        modules, tokenizer = await stream.run_async(read, token)
+        modules, tokenizers = await stream.run_async(read, token)
     await asyncio.sleep(0)
     token.raise_if_cancelled()
-    return Model(description, modules, tokenizer, stream, builder, on_ready)
+    return Model(description, modules, tokenizers, stream, builder, on_ready)

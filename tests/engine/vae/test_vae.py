@@ -91,7 +91,7 @@ def test_each_flip_of_a_switch_raises_both_versions_and_nothing_else_does(model:
         versions.append(vae.decoder.version)
     assert versions == [0, 1, 1, 2, 2, 3, 4]
     assert (vae.tiling, vae.slicing) == (False, False)
-    assert (model.unet.version, model.text_encoder.version) == (0, 0)
+    assert (model.unet.version, model.text_encoders[0].version) == (0, 0)
 
 
 def test_the_switches_are_diffusers_own(model: Model) -> None:
