@@ -62,7 +62,7 @@ class Painter:
         """
         token.raise_if_cancelled()
         self.model.description.check(request)
-        chunks = max(len(self._prompts.chunks(request.prompt)), len(self._prompts.chunks(request.negative_prompt)))
+        chunks = self._prompts.chunks_of(request.prompt, request.negative_prompt)
         batch = 2 if request.guidance_scale > 1 else 1
         adapters = await self._loras.adapters(request.loras, token)
         needed = self.model.signatures(request.width, request.height, chunks, batch, adapters)
@@ -103,9 +103,10 @@ class Painter:
         settings: EngineSettings, listeners: Listeners, token: CancellationToken,
     ) -> torch.Tensor:  # fmt: skip
         model = self.model
-        prompts = [request.negative_prompt, request.prompt][-batch:]
-        encoded = [await self._prompts.encode(prompt, chunks, kind, token, adapters) for prompt in prompts]
-        embeddings = torch.cat(encoded)
+        negative = request.negative_prompt if batch == 2 else None
+        encoded = await self._prompts.encode_with_negative(request.prompt, negative, chunks, kind, token, adapters)
+        embeddings, *added = encoded.side_inputs(request.width, request.height)
+        added += adapters.inputs(Component.UNET.folder)
         scheduler = make_scheduler(request.sampler, model.description.scheduler_config, request.seed)
         scheduler.set_timesteps(request.steps)
         schedule = Schedule(
@@ -119,7 +120,6 @@ class Painter:
         noise, generator = initial_noise(request.seed, model.latent_channels, height, width)
 
         unet = model.runner(Component.UNET, adapters.layers(Component.UNET.folder))
-        added = adapters.inputs(Component.UNET.folder)
 
         async def predict(latents: torch.Tensor, timestep: torch.Tensor, prompt: torch.Tensor) -> torch.Tensor:
             inputs = (latents.to(model.dtype), timestep.to(model.device), prompt, *added)

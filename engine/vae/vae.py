@@ -25,6 +25,7 @@ class Vae:
         self.encoder = encoder
         self.decoder = decoder
         self._vae = vae
+        self._dtype: torch.dtype = next(vae.parameters()).dtype
         self.factor: int = 2 ** (len(vae.config.block_out_channels) - 1)
         self.channels: int = vae.config.latent_channels
         self._scale = float(vae.config.scaling_factor)
@@ -55,12 +56,12 @@ class Vae:
 
     async def decode(self, latents: torch.Tensor, kind: str, token: CancellationToken) -> torch.Tensor:
         """Scaled latents [B, C, h, w] to a picture in about -1..1, [B, 3, H, W]."""
-        unscaled = latents / self._scale + self._shift
+        unscaled = latents.to(self._dtype) / self._scale + self._shift
         return await self.decoder.run((unscaled,), EAGER if self.tiling else kind, token)
 
     async def encode(self, picture: torch.Tensor, kind: str, token: CancellationToken) -> torch.Tensor:
         """A picture in -1..1, [B, 3, H, W], to the mean of its scaled latents [B, C, h, w]."""
-        parameters = await self.encoder.run((picture,), EAGER if self.tiling else kind, token)
+        parameters = await self.encoder.run((picture.to(self._dtype),), EAGER if self.tiling else kind, token)
         return (parameters[:, : self.channels] - self._shift) * self._scale
 
 

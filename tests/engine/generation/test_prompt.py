@@ -26,9 +26,7 @@ class Counting:
     def __init__(self, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         self.inputs: list[tuple[list[int], list[int]]] = []
         self.kinds: list[str] = []
-        from engine.models.components import Component
-
-        encoder = model.runner(Component.TEXT_ENCODER)
+        encoder = model.runner(model.text_encoders[0])
         run = encoder.run
 
         async def counted(inputs: Any, kind: str, token: CancellationToken) -> Any:
@@ -62,31 +60,33 @@ def test_a_prompt_is_cut_to_the_encoder_s_length(encoder: PromptEncoder) -> None
     assert [len(chunk) for chunk in encoder.chunks("a" * (CONTEXT - 1))] == [CONTEXT - 2, 1]
     chunks = encoder.chunks(LONG)
     assert [len(chunk) for chunk in chunks] == [75, 75, 50]
-    assert "".join(encoder._model.tokenizer.decode(chunk) for chunk in chunks).replace(" ", "") == LONG.replace(" ", "")
+    assert "".join(encoder._model.tokenizers[0].decode(chunk) for chunk in chunks).replace(" ", "") == LONG.replace(
+        " ", ""
+    )
 
 
 async def test_each_chunk_is_encoded_whole_and_none_is_lost(encoder: PromptEncoder, counting: Counting) -> None:
     import torch
 
-    embeddings = await encoder.encode(LONG, 3, EAGER, NONE)
+    embeddings = (await encoder.encode(LONG, 3, EAGER, NONE)).embeddings
     assert embeddings.shape == (1, 3 * CONTEXT, WIDTH)
     assert counting.calls == 3
     for ids, mask in counting.inputs:
         assert (ids[0], len(ids), mask) == (0, CONTEXT, [1] * CONTEXT)
         assert 1 in ids
     for number, chunk in enumerate(encoder.chunks(LONG)):
-        text = encoder._model.tokenizer.decode(chunk)
-        alone = await encoder.encode(text, 1, EAGER, NONE)
+        text = encoder._model.tokenizers[0].decode(chunk)
+        alone = (await encoder.encode(text, 1, EAGER, NONE)).embeddings
         assert torch.equal(embeddings[:, number * CONTEXT : (number + 1) * CONTEXT], alone)
 
 
 async def test_a_short_prompt_beside_a_long_one_is_filled_with_empty_chunks(encoder: PromptEncoder) -> None:
     import torch
 
-    embeddings = await encoder.encode("a", 2, EAGER, NONE)
-    empty = await encoder.encode("", 1, EAGER, NONE)
+    embeddings = (await encoder.encode("a", 2, EAGER, NONE)).embeddings
+    empty = (await encoder.encode("", 1, EAGER, NONE)).embeddings
     assert torch.equal(embeddings[:, CONTEXT:], empty)
-    assert torch.equal(embeddings[:, :CONTEXT], await encoder.encode("a", 1, EAGER, NONE))
+    assert torch.equal(embeddings[:, :CONTEXT], (await encoder.encode("a", 1, EAGER, NONE)).embeddings)
 
 
 async def test_the_tokens_are_those_of_diffusers(starter: Model, tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ async def test_the_tokens_are_those_of_diffusers(starter: Model, tiny: Model, mo
         for prompt in ("", "a red apple"):
             await PromptEncoder(model).encode(prompt, 1, EAGER, NONE)
             length = model.description.text_length
-            expected = model.tokenizer(prompt, padding="max_length", max_length=length)
+            expected = model.tokenizers[0](prompt, padding="max_length", max_length=length)
             ids, mask = counting.inputs[-1]
             assert ids == expected["input_ids"]
             assert mask == (expected["attention_mask"] if model is starter else [1] * length)
