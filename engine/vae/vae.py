@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from engine.cancellation import CancellationToken
+from engine.hosts.chain import Call
 from engine.hosts.runner import Runner
 from engine.plans.eager import EagerStream
 from engine.plans.plan import EAGER
@@ -56,8 +57,14 @@ class Vae:
 
     async def decode(self, latents: torch.Tensor, kind: str, token: CancellationToken) -> torch.Tensor:
         """Scaled latents [B, C, h, w] to a picture in about -1..1, [B, 3, H, W]."""
+        return await self.decode_by(lambda inputs: self.decoder.run(inputs, kind, token), latents, token)
+
+    async def decode_by(self, call: Call, latents: torch.Tensor, token: CancellationToken) -> torch.Tensor:
+        """`decode` as a stage of a chain, where `call` runs the decoder."""
         unscaled = latents.to(self._dtype) / self._scale + self._shift
-        return await self.decoder.run((unscaled,), EAGER if self.tiling else kind, token)
+        if self.tiling:
+            return await self.decoder.run((unscaled,), EAGER, token)
+        return await call((unscaled,))
 
     async def encode(self, picture: torch.Tensor, kind: str, token: CancellationToken) -> torch.Tensor:
         """A picture in -1..1, [B, 3, H, W], to the mean of its scaled latents [B, C, h, w]."""

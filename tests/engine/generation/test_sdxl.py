@@ -13,11 +13,11 @@ from engine.cancellation import CancellationToken
 from engine.errors import OperationCancelled
 from engine.events import MadeWith, RgbImage
 from engine.models.description import describe
-from engine.plans.plan import EAGER
 from engine.request import Backend, EngineSettings, GenerationRequest, Sampler
 from tests.engine.generation.conftest import load_eagerly
+from tests.engine.generation.running import encode, watch
 from tests.engine.tiny_model import CONTEXT, write_json
-from tests.engine.tiny_sdxl import INDEX, POOLED, WIDTH
+from tests.engine.tiny_sdxl import INDEX, POOLED
 
 if TYPE_CHECKING:
     from engine.generation.denoise import StepReport
@@ -80,7 +80,7 @@ async def make(
     token: CancellationToken = NONE,
     step: Callable[[StepReport, str], None] = lambda report, plan: None,
 ) -> tuple[RgbImage, MadeWith]:
-    from engine.generation.generate import Listeners
+    from engine.generation.pipeline import Listeners
 
     listeners = Listeners(step, lambda: None, lambda what, fraction: None)
     return await painter.make_picture(request, lambda: settings, listeners, token)
@@ -90,14 +90,14 @@ async def latents_and_levels(painter: Painter, request: GenerationRequest, monke
     """The final latents of a picture, f32 [1, C, h, w], and its levels, uint8 [H, W, 3]."""
     import torch
 
-    seen, decode = [], painter.model.vae.decode
+    seen, decode = [], painter.model.vae.decode_by
 
-    async def watched(latents: Any, kind: str, token: CancellationToken) -> Any:
+    async def watched(call: Any, latents: Any, token: CancellationToken) -> Any:
         seen.append(latents)
-        return await decode(latents, kind, token)
+        return await decode(call, latents, token)
 
     with monkeypatch.context() as patch:
-        patch.setattr(painter.model.vae, "decode", watched)
+        patch.setattr(painter.model.vae, "decode_by", watched)
         image, _ = await make(painter, request)
     levels = torch.frombuffer(bytearray(image.pixels), dtype=torch.uint8)
     return seen[0], levels.reshape(image.height, image.width, 3)
@@ -182,14 +182,14 @@ async def test_a_long_prompt_is_encoded_in_full_by_both_encoders(model: Model) -
     encoder = PromptEncoder(model)
     prompt = " ".join("abcdefghij" * 8)  # each letter is a token
     assert [encoder.chunks_of("a", text) for text in ("b", prompt)] == [1, 2]
-    long = await encoder.encode(prompt, 2, EAGER, NONE)
-    assert long.embeddings.shape == (1, 2 * CONTEXT, WIDTH)
+    for number, tokenizer in enumerate(model.tokenizers):
+        long = await encode(encoder, model, prompt, 2, number=number)
+        texts = [tokenizer.decode(chunk) for chunk in encoder.chunks(prompt, number)]
+        pieces = [await encode(encoder, model, text, 1, number=number) for text in texts]
+        assert long.embeddings.shape[:2] == (1, 2 * CONTEXT)
+        assert torch.equal(long.embeddings, torch.cat([piece.embeddings for piece in pieces], dim=1))
     assert long.pooled is not None
     assert long.pooled.shape == (1, POOLED)
-    pieces = [
-        await encoder.encode(model.tokenizers[0].decode(chunk), 1, EAGER, NONE) for chunk in encoder.chunks(prompt)
-    ]
-    assert torch.equal(long.embeddings, torch.cat([piece.embeddings for piece in pieces], dim=1))
     assert pieces[0].pooled is not None
     assert torch.equal(long.pooled, pieces[0].pooled)
 
@@ -200,26 +200,22 @@ async def test_an_empty_negative_prompt_is_zeros_as_long_as_the_prompt(model: Mo
     from engine.generation.prompt import PromptEncoder
 
     encoder = PromptEncoder(model)
-    alone = await encoder.encode("a dog", 2, EAGER, NONE)
-    both = await encoder.encode_with_negative("a dog", " ", 2, EAGER, NONE)
+    alone = await encode(encoder, model, "a dog", 2, number=1)
+    both = await encode(encoder, model, (" ", "a dog"), 2, number=1)
     assert both.pooled is not None
     assert alone.pooled is not None
-    assert torch.equal(both.embeddings, torch.cat([torch.zeros(1, 2 * CONTEXT, WIDTH), alone.embeddings]))
+    assert torch.equal(both.embeddings, torch.cat([torch.zeros_like(alone.embeddings), alone.embeddings]))
     assert torch.equal(both.pooled, torch.cat([torch.zeros(1, POOLED), alone.pooled]))
-    assert await encoder.encode_with_negative("a dog", None, 2, EAGER, NONE) is alone
+    assert await encode(encoder, model, ("a dog",), 2, number=1) is alone
 
 
 async def test_the_size_of_the_picture_goes_into_the_noise_predictor(
     painter: Painter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from engine.models.components import Component
+
     given: list[Any] = []
-    run = painter.model.unet.run
-
-    async def watched(inputs: Any, kind: str, token: CancellationToken) -> Any:
-        given.append(inputs)
-        return await run(inputs, kind, token)
-
-    monkeypatch.setattr(painter.model.unet, "run", watched)
+    watch(painter.model.runner(Component.UNET), monkeypatch, given.append)
     await make(painter)
     assert [inputs[4].tolist() for inputs in given] == [[[32, 40, 0, 0, 32, 40]] * 2] * REQUEST.steps
     assert all(inputs[2:] == given[0][2:] for inputs in given)  # the very tensors, so that a plan is sent them once
@@ -245,13 +241,7 @@ async def test_a_cancel_lands_in_either_text_encoder(
     painter: Painter, monkeypatch: pytest.MonkeyPatch, encoder: int
 ) -> None:
     token = CancellationToken()
-    runner = painter.model.text_encoders[encoder]
-    run = runner.run
-
-    async def cancelled(inputs: Any, kind: str, token_: CancellationToken) -> Any:
-        token.cancel("Enough.")
-        return await run(inputs, kind, token_)
-
-    monkeypatch.setattr(runner, "run", cancelled)
+    runner = painter.model.runner(painter.model.text_encoders[encoder])
+    watch(runner, monkeypatch, lambda inputs: token.cancel("Enough."))
     with pytest.raises(OperationCancelled, match="Enough"):
         await make(painter, token=token)
