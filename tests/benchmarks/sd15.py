@@ -87,12 +87,12 @@ def write_model(folder: Path) -> Path:
     index = folder / "model_index.json"
     if index.exists():
         return folder
-    _write_json(folder / "scheduler" / "scheduler_config.json", SCHEDULER)
-    _write_tokenizer(folder / "tokenizer")
-    _write_weights(folder / "text_encoder", "model", TEXT_ENCODER, _text_encoder)
-    _write_weights(folder / "vae", "diffusion_pytorch_model", {"_class_name": "AutoencoderKL"} | VAE, _vae)
-    _write_weights(folder / "unet", "diffusion_pytorch_model", {"_class_name": "UNet2DConditionModel"} | UNET, _unet)
-    _write_json(index, INDEX)  # last, since it says that the folder is whole
+    write_json(folder / "scheduler" / "scheduler_config.json", SCHEDULER)
+    write_tokenizer(folder / "tokenizer")
+    write_weights(folder / "text_encoder", "model", TEXT_ENCODER, _text_encoder)
+    write_weights(folder / "vae", "diffusion_pytorch_model", {"_class_name": "AutoencoderKL"} | VAE, _vae)
+    write_weights(folder / "unet", "diffusion_pytorch_model", {"_class_name": "UNet2DConditionModel"} | UNET, _unet)
+    write_json(index, INDEX)  # last, since it says that the folder is whole
     return folder
 
 
@@ -114,7 +114,7 @@ def _text_encoder() -> Any:
     return CLIPTextModel(CLIPTextConfig(**TEXT_ENCODER))
 
 
-def _write_weights(folder: Path, stem: str, config: dict[str, Any], build: Callable[[], Any]) -> None:
+def write_weights(folder: Path, stem: str, config: dict[str, Any], build: Callable[[], Any]) -> None:
     """Draw the weights in f16, tensor by tensor: the module itself is never given memory."""
     import torch
     from accelerate import init_empty_weights
@@ -136,11 +136,11 @@ def _write_weights(folder: Path, stem: str, config: dict[str, Any], build: Calla
             bound = 1 / math.sqrt(parameter[0].numel())
             tensor.uniform_(-bound, bound, generator=generator)
         tensors[name] = tensor
-    _write_json(folder / "config.json", config)
+    write_json(folder / "config.json", config)
     save_file(tensors, folder / f"{stem}.safetensors", metadata={"format": "pt"})
 
 
-def _write_tokenizer(folder: Path) -> None:
+def write_tokenizer(folder: Path) -> None:
     """CLIP's tokenizer with a vocabulary of single bytes: every text can be written, each character is a token."""
     from transformers import CLIPTokenizer
     from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -151,7 +151,7 @@ def _write_tokenizer(folder: Path) -> None:
     CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=CONTEXT).save_pretrained(folder)
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2), encoding="utf-8")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-NAMES = ("denoise", "cancel", "hosts", "responsiveness", "startup")
+NAMES = ("denoise", "cancel", "hosts", "pipeline", "responsiveness", "startup")
 
 
 def _run(home: Path, name: str, *arguments: str) -> str:
@@ -67,6 +67,16 @@ def test_responsiveness_has_its_keys_and_one_object_a_phase(tmp_path: Path) -> N
     phases = {"torch_import", "load_starter", "plan_build", "idle", "starter_eager", "starter_plan"}
     assert asked | phases <= results.keys()
     assert all({"p99_ms", "max_ms"} <= results[phase].keys() for phase in phases)
+
+
+@pytest.mark.slow
+def test_pipeline_has_its_keys_and_every_way_makes_the_same_picture(tmp_path: Path) -> None:
+    options = ("--only", "eager,sync,async", "--latent", "8", "--steps", "2", "--rounds", "1")
+    results = _results(tmp_path, "pipeline", *options)
+    (case,) = results["cases"]
+    assert {"eager_s", "sync_s", "async_s", "compile_s", "async_speedup"} <= case.keys()
+    assert results["peak_rss_mb"].keys() == {"eager", "sync", "async"}
+    assert max(results["max_level_difference"].values()) <= 2
 
 
 def test_a_model_of_the_size_of_sd15_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
