@@ -76,6 +76,7 @@ def prepare_environment() -> None:
         HF_HUB_DISABLE_TELEMETRY="1",
         DISABLE_TELEMETRY="1",
         DO_NOT_TRACK="1",
+        PYDANTIC_DISABLE_PLUGINS="__all__",  # it would look through every installed package for some
         TOKENIZERS_PARALLELISM="false",
     )
 

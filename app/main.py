@@ -43,7 +43,6 @@ def run(application: QApplication, shell: Shell, started: float) -> int:
     logs.start(folders.logs())
     log.info("the frame was on the screen %.3f s after the start", time.perf_counter() - started)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    application.setWindowIcon(application_icon())
     # the last closed window would otherwise end the loop under the tasks that clean up
     application.setQuitOnLastWindowClosed(False)
     loop = qasync.QEventLoop(application)
@@ -86,6 +85,7 @@ async def _live(
 
     def on_first_paint() -> None:
         log.info("the first paint of the whole window came %.3f s after the start", time.perf_counter() - started)
+        application.setWindowIcon(application_icon())
         engine.warm_up(MODEL)
         window.status.start_measuring()
 

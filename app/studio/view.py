@@ -108,9 +108,12 @@ class Column(QWidget):
         button.setAccessibleName(button.text())
         command = Command.CANCEL if running else Command.GENERATE
         button.setToolTip(with_key(command.words, KEYS[command]))
-        button.setProperty("running", "true" if running else "false")
-        button.style().unpolish(button)
-        button.style().polish(button)
+        now = "true" if running else "false"
+        if button.property("running") != now:
+            button.setProperty("running", now)
+            if button.testAttribute(Qt.WidgetAttribute.WA_WState_Polished):
+                button.style().unpolish(button)
+                button.style().polish(button)
 
     def _show_notice(self, notice: Notice | None) -> None:
         if notice is None:
