@@ -60,6 +60,41 @@ def make_pictures() -> None:
         pictures().mkdir(parents=True, exist_ok=True)
 
 
+def why_unwritable(folder: Path) -> str | None:
+    """A clause saying why nothing can be written into `folder`, which is made where it is missing; None where it can.
+
+    Tried with a file that is gone again at once, since what permissions say isn't what every system does.
+    """
+    try:
+        folder.mkdir(exist_ok=True)
+        trial = folder / f".safelight-{os.getpid()}.tmp"
+        trial.write_bytes(b"")
+        trial.unlink()
+    except FileExistsError:
+        return f"{folder} is a file"
+    except FileNotFoundError:
+        return f"nothing can be written into {folder}" if folder.parent.exists() else f"{folder.parent} doesn't exist"
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        return f"{folder} can't be written to ({getattr(error, 'strerror', None) or error})"
+    return None
+
+
+def why_no_home() -> str | None:
+    """A sentence saying why the folder that `SAFELIGHT_HOME` names can't be used; None where it can, or none is named.
+
+    The folder is made, with those above it.
+    """
+    if not (named := os.environ.get(HOME_VARIABLE)):
+        return None
+    try:
+        home = Path(named).expanduser().absolute()
+        home.parent.mkdir(parents=True, exist_ok=True)
+        reason = why_unwritable(home)
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who isn't there
+        reason = f"{named} can't be made ({str(getattr(error, 'strerror', None) or error).rstrip('.')})"
+    return reason and f"{HOME_VARIABLE} can't be used: {reason}. Name another folder, or unset it."
+
+
 def prepare_environment() -> None:
     """Keep libraries offline, silent and inside our cache folder. Call it before any of them is imported.
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from engine.errors import ModelRefused, RequestRefused
 from engine.generation.samplers import PREDICTIONS, prediction_type, why_unusable
 from engine.request import GenerationRequest, Sampler
+from engine.validation import first_fault
 from resources import STARTER_MODEL
 
 COMPONENTS = ("text_encoder", "unet", "vae")
@@ -137,6 +138,9 @@ def describe(name: str) -> ModelDescription:
     beside = _beside(folder)
     try:
         return _assemble(name, folder, beside, unet, vae, text, tokenizer, scheduler, prediction)
+    except ValidationError as error:
+        where, what = first_fault(error)
+        raise ModelRefused(f"A config of {folder} garbles what is needed to run it ({where} {what}).") from error
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelRefused(f"A config of {folder} lacks or garbles what is needed to run it ({error}).") from error
 
@@ -200,8 +204,8 @@ def _beside(folder: Path) -> Beside:
     try:
         return Beside.model_validate(read_config(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ModelRefused(f"{path} is not understood: {first['loc']}: {first['msg']}.") from error
+        where, what = first_fault(error)
+        raise ModelRefused(f"{path} is not understood: {where} {what}.") from error
 
 
 def read_config(path: Path) -> dict[str, Any]:
