@@ -20,7 +20,7 @@ from app.settings.settings import Settings
 from app.settings.store import SettingsStore
 from app.shell import Shell
 from app.studio.form import Form
-from app.studio.studio import Studio
+from app.studio.studio import Notice, Studio
 from app.style.icons import application_icon
 from app.style.theme import Appearance
 from app.window import Window
@@ -80,6 +80,8 @@ async def _live(
     form = Form(describe(MODEL))
     form.recall(remembered.form)
     studio = Studio(engine, form)
+    if damages := [damage for damage in (store.damage, remembered_file.damage) if damage is not None]:
+        studio.notice = Notice("warn", " ".join(damages))
     window = Window(studio, store, appearance, folders.pictures(), remembered)
     over = asyncio.Event()
 

@@ -96,6 +96,7 @@ class Column(QWidget):
         self.prompt.show_text(form.prompt)
         self._show_negative(form.negative_prompt)
         self._show_running(studio.running)
+        self._show_notice(studio.notice)
 
     def _show_negative(self, text: str) -> None:
         self.negative_prompt.show_text(text)
