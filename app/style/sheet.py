@@ -56,6 +56,7 @@ QToolTip { background: $raised; color: $text; border: 1px solid $line; padding: 
 
 QLabel[role="label"] { color: $muted; font-size: ${label}px; }
 QLabel[role="note"] { color: $muted; font-size: ${label}px; }
+QLabel[role="correction"] { color: $warn; font-size: ${label}px; }
 QLabel[role="status"] { color: $muted; font-size: ${label}px; }
 QLabel[role="heading"] { font-size: 20px; font-weight: 600; }
 QLabel[role="section"] { font-weight: 600; }
