@@ -97,6 +97,7 @@ async def _live(
 
     def on_close() -> None:
         remembered_file.save(window.remember())
+        window.status.stop_measuring()
         studio.close()
         shell.close()
         over.set()

@@ -28,6 +28,7 @@ from app.shortcuts import KEYS, Command
 from app.studio.studio import Notice, Shown, Studio
 from app.style.theme import Appearance
 from app.window import Window
+from engine.events import EngineActivity
 from tests.app.fake_engine import FakeEngine, image_of
 
 CONTROL = Qt.KeyboardModifier.ControlModifier
@@ -162,6 +163,22 @@ async def test_the_canvas_and_the_status_line_follow_the_run(
     await until(lambda: window.status.progress_label.text().startswith("Step 3 of 30"))
     await until(lambda: window.canvas.isVisible())
     assert "Eager" in window.status.engine_label.text()
+
+
+async def test_the_status_line_names_no_runner_before_a_model_is_loaded(window: Window, engine: FakeEngine) -> None:
+    assert window.status.engine_label.text() == "Starter"
+    engine.tell(EngineActivity(model="Starter"))
+    await until(lambda: window.status.engine_label.text() == "Starter · CPU · Eager")
+    engine.tell(EngineActivity(model="Starter", ready=("unet",)))
+    await until(lambda: window.status.engine_label.text() == "Starter · CPU · Plan ready")
+
+
+async def test_memory_is_shown_once_a_model_is_loaded(window: Window, engine: FakeEngine) -> None:
+    window.status.start_measuring()
+    assert window.status.memory_label.text() == ""
+    engine.tell(EngineActivity(model="Starter"))
+    await until(lambda: window.status.memory_label.text().endswith(" GB"))
+    window.status.stop_measuring()
 
 
 async def test_the_example_makes_a_picture_at_once(window: Window, engine: FakeEngine) -> None:
