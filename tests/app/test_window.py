@@ -181,6 +181,23 @@ async def test_memory_is_shown_once_a_model_is_loaded(window: Window, engine: Fa
     window.status.stop_measuring()
 
 
+@pytest.mark.parametrize(
+    ("pasted", "prompt"),
+    [
+        ("a\x00 red\x1b apple\u2028on a\r\ntable", "a red apple\non a\ntable"),
+        ("a" * 30_000, "a" * 20_000),
+    ],
+)
+async def test_what_is_pasted_is_made_plain(
+    qtbot: QtBot, window: Window, engine: FakeEngine, pasted: str, prompt: str
+) -> None:
+    clipboard = QMimeData()
+    clipboard.setText(pasted)
+    window.column.prompt.insertFromMimeData(clipboard)
+    qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    assert engine.jobs[0].request.prompt == prompt
+
+
 async def test_the_example_makes_a_picture_at_once(window: Window, engine: FakeEngine) -> None:
     assert window.empty.isVisible()
     window.empty.button.click()
