@@ -61,19 +61,22 @@ def make_pictures() -> None:
 
 
 def why_unwritable(folder: Path) -> str | None:
-    """A clause saying why nothing can be written into `folder`, which is made where it is missing; None where it can.
+    """A clause saying why nothing can be written into `folder`, or why it can't be made where only itself is missing.
 
-    Tried with a file that is gone again at once, since what permissions say isn't what every system does.
+    None where all is well. Tried with a file that is gone again at once, since what permissions say isn't what every
+    system does. It may take long on a network drive.
     """
     try:
-        folder.mkdir(exist_ok=True)
-        trial = folder / f".safelight-{os.getpid()}.tmp"
+        if folder.exists() and not folder.is_dir():
+            return f"{folder} is a file"
+        into = folder if folder.exists() else folder.parent
+        if not into.exists():
+            return f"{into} doesn't exist"
+        trial = into / f".safelight-{os.getpid()}.tmp"
         trial.write_bytes(b"")
         trial.unlink()
-    except FileExistsError:
-        return f"{folder} is a file"
     except FileNotFoundError:
-        return f"nothing can be written into {folder}" if folder.parent.exists() else f"{folder.parent} doesn't exist"
+        return f"nothing can be written into {into}"
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         return f"{folder} can't be written to ({getattr(error, 'strerror', None) or error})"
     return None
@@ -88,8 +91,10 @@ def why_no_home() -> str | None:
         return None
     try:
         home = Path(named).expanduser().absolute()
-        home.parent.mkdir(parents=True, exist_ok=True)
-        reason = why_unwritable(home)
+        reason = f"{home} is a file" if home.is_file() else None
+        if reason is None:
+            home.mkdir(parents=True, exist_ok=True)
+            reason = why_unwritable(home)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who isn't there
         reason = f"{named} can't be made ({str(getattr(error, 'strerror', None) or error).rstrip('.')})"
     return reason and f"{HOME_VARIABLE} can't be used: {reason}. Name another folder, or unset it."

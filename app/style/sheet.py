@@ -51,7 +51,7 @@ _SHEET = """
 QToolTip { background: $raised; color: $text; border: 1px solid $line; padding: 4px 6px; font-size: ${label}px; }
 
 #column, #statusLine, #strip { background: $panel; }
-#columnPage, #columnScroll { background: transparent; border: none; }
+#columnPage, #columnScroll, #scrolled, #scroll { background: transparent; border: none; }
 #canvas { background: $ground; }
 
 QLabel[role="label"] { color: $muted; font-size: ${label}px; }
@@ -131,6 +131,12 @@ QSlider::handle:horizontal:focus {
 }
 
 QCheckBox { spacing: 8px; min-height: 30px; }
+QCheckBox::indicator {
+    width: 16px; height: 16px; background: $raised; border: 1px solid $strong_line; border-radius: 4px;
+}
+QCheckBox::indicator:hover { background: $hover; }
+QCheckBox::indicator:checked { background: $text; border-color: $text; }
+QCheckBox:focus::indicator { border: 2px solid $accent; width: 14px; height: 14px; }
 
 #notice { background: $raised; border: 1px solid $line; border-radius: ${corner}px; }
 #notice[kind="bad"] { border-color: $bad; }
