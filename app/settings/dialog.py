@@ -86,6 +86,7 @@ class SettingsDialog(QDialog):
         close.setAutoDefault(False)
         column.addWidget(close, 0, Qt.AlignmentFlag.AlignRight)
         self._take_size(column, scroll, page)
+        next(iter(self.controls.values())).setFocus()
 
     def _take_size(self, column: QVBoxLayout, scroll: QScrollArea, page: QWidget) -> None:
         """As high as everything in it, where the screen has room; with a scroll bar where it hasn't."""
