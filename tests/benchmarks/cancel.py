@@ -192,7 +192,11 @@ def _unseen(request: GenerationRequest, number: int) -> GenerationRequest:
 
 
 def _measure_fresh(scenario: Scenario, settings: EngineSettings, cancels: int) -> None:
-    """A new engine for every cancel. Building is measured half with converted models stored, half with nothing."""
+    """A new engine for every cancel. Building is measured half with converted models stored, half with nothing, where
+    each cancel takes half a conversion of the whole model.
+    """
+    with Engine(settings.model_copy(update={"plan_folder": None})) as engine:
+        engine.generate(scenario.request.model_copy(update={"backend": Backend.EAGER}))  # imports torch, as none later
     if scenario.phase == "load":
         _cancel_fresh_engines(scenario, settings, cancels)
         return
@@ -206,9 +210,8 @@ def _measure_fresh(scenario: Scenario, settings: EngineSettings, cancels: int) -
 
 
 def _cancel_fresh_engines(scenario: Scenario, settings: EngineSettings, until: int) -> None:
-    for _ in range(2):  # the first run also imports torch, which later ones in this process don't
-        with Engine(settings) as engine:
-            calibrate(engine, scenario, scenario.request)
+    with Engine(settings) as engine:
+        calibrate(engine, scenario, scenario.request)
     while len(scenario.latencies) < until:
         with Engine(settings) as engine:
             cancel_once(engine, scenario, scenario.request)
