@@ -79,14 +79,17 @@ def _add_picture_options(generate: argparse.ArgumentParser) -> None:
     picture.add_argument("--width", type=int, metavar="N", help="in pixels")
     picture.add_argument("--height", type=int, metavar="N", help="in pixels")
     picture.add_argument("--sampler", metavar="NAME", help=f"one of {_SAMPLERS}; also as euler-a or dpm++-2m-karras")
-    picture.add_argument("--model", metavar="NAME", help="'starter', which comes along, or a diffusers model folder")
+    picture.add_argument(
+        "--model", type=_named, metavar="NAME", help="'starter', which comes along, or a diffusers model folder"
+    )
     picture.add_argument(
         "--lora",
+        type=_named,
         action="append",
         metavar="FILE[:STRENGTH]",
         help="a LoRA (.safetensors) and its strength, 1 if left out; may be given several times",
     )
-    picture.add_argument("--like", type=Path, metavar="FILE", help="take every setting not given here from a picture")
+    picture.add_argument("--like", type=_path, metavar="FILE", help="take every setting not given here from a picture")
 
 
 def _add_running_options(generate: argparse.ArgumentParser) -> None:
@@ -94,7 +97,7 @@ def _add_running_options(generate: argparse.ArgumentParser) -> None:
     running = generate.add_argument_group("making it")
     running.add_argument("--count", type=int, default=1, metavar="N", help="pictures, with seeds counting up")
     running.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="where the pictures go; Pictures/Safelight if left out"
+        "--out", type=_path, metavar="FOLDER", help="where the pictures go; Pictures/Safelight if left out"
     )
     running.add_argument(
         "--backend",
@@ -108,6 +111,16 @@ def _add_running_options(generate: argparse.ArgumentParser) -> None:
     running.add_argument("--json", action="store_true", help="print one JSON object a picture instead of its path")
 
 
+def _named(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty; leave it out, or name something")
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(_named(text))
+
+
 def _size(text: str) -> tuple[int, int]:
     width, _, height = text.lower().replace("×", "x").partition("x")
     try:
@@ -117,7 +130,8 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    _prepare()
+    if not _prepare():
+        return BAD_USAGE
     from app import generate_command
     from app.process_end import spare_native_threads
 
@@ -132,7 +146,8 @@ def _open_window() -> int:
     if (reason := why_no_window()) is not None:
         print(reason, file=sys.stderr)  # noqa: T201
         return FAILED
-    _prepare()
+    if not _prepare():
+        return BAD_USAGE
     from app import quick_start
 
     quick_start.begin()
@@ -141,7 +156,12 @@ def _open_window() -> int:
     return run_window([])
 
 
-def _prepare() -> None:
+def _prepare() -> bool:
+    """Make the environment the program's own; False, and a sentence, where it has no place to write in."""
     from app import folders
 
+    if (reason := folders.why_no_home()) is not None:
+        print(f"safelight: {reason}", file=sys.stderr)  # noqa: T201
+        return False
     folders.prepare_environment()
+    return True

@@ -60,6 +60,46 @@ def make_pictures() -> None:
         pictures().mkdir(parents=True, exist_ok=True)
 
 
+def why_unwritable(folder: Path) -> str | None:
+    """A clause saying why nothing can be written into `folder`, or why it can't be made where only itself is missing.
+
+    None where all is well. Tried with a file that is gone again at once, since what permissions say isn't what every
+    system does. It may take long on a network drive.
+    """
+    try:
+        if folder.exists() and not folder.is_dir():
+            return f"{folder} is a file"
+        into = folder if folder.exists() else folder.parent
+        if not into.exists():
+            return f"{into} doesn't exist"
+        trial = into / f".safelight-{os.getpid()}.tmp"
+        trial.write_bytes(b"")
+        trial.unlink()
+    except FileNotFoundError:
+        return f"nothing can be written into {into}"
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        return f"{folder} can't be written to ({getattr(error, 'strerror', None) or error})"
+    return None
+
+
+def why_no_home() -> str | None:
+    """A sentence saying why the folder that `SAFELIGHT_HOME` names can't be used; None where it can, or none is named.
+
+    The folder is made, with those above it.
+    """
+    if not (named := os.environ.get(HOME_VARIABLE)):
+        return None
+    try:
+        home = Path(named).expanduser().absolute()
+        reason = f"{home} is a file" if home.is_file() else None
+        if reason is None:
+            home.mkdir(parents=True, exist_ok=True)
+            reason = why_unwritable(home)
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who isn't there
+        reason = f"{named} can't be made ({str(getattr(error, 'strerror', None) or error).rstrip('.')})"
+    return reason and f"{HOME_VARIABLE} can't be used: {reason}. Name another folder, or unset it."
+
+
 def prepare_environment() -> None:
     """Keep libraries offline, silent and inside our cache folder. Call it before any of them is imported.
 
@@ -76,6 +116,7 @@ def prepare_environment() -> None:
         HF_HUB_DISABLE_TELEMETRY="1",
         DISABLE_TELEMETRY="1",
         DO_NOT_TRACK="1",
+        PYDANTIC_DISABLE_PLUGINS="__all__",  # it would look through every installed package for some
         TOKENIZERS_PARALLELISM="false",
     )
 

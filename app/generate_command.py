@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from app import __version__, folders, logs
 from app.command_line import BAD_USAGE, FAILED, INTERRUPTED, OK
+from app.plain_text import plain
 from app.progress_bar import ProgressBar
 from engine.engine import Engine
 from engine.errors import SafelightError
@@ -27,6 +28,7 @@ from engine.jobs import Job
 from engine.models.description import describe
 from engine.pictures.metadata import read_settings
 from engine.request import MAX_SEED, MAX_THREADS, EngineSettings, GenerationRequest, LoraUse, Sampler, Switch
+from engine.validation import first_fault
 
 MAX_COUNT = 10_000
 
@@ -73,12 +75,14 @@ def requests_from(options: argparse.Namespace) -> list[GenerationRequest]:
     like = read_settings(options.like)[0] if options.like is not None else None
     model = _model(options.model) or (like.model if like is not None else "starter")
     description = describe(model)
+    if options.size is not None and (options.width, options.height) != (None, None):
+        raise UsageError("--size says both sides; leave out --width and --height, or --size.")
     width, height = options.size or (None, None)
     given = {
-        "prompt": options.prompt,
-        "negative_prompt": options.negative,
-        "width": options.width or width,
-        "height": options.height or height,
+        "prompt": None if options.prompt is None else plain(options.prompt),
+        "negative_prompt": None if options.negative is None else plain(options.negative),
+        "width": width if options.width is None else options.width,
+        "height": height if options.height is None else options.height,
         "steps": options.steps,
         "guidance_scale": options.guidance,
         "sampler": _sampler(options.sampler),
@@ -137,8 +141,7 @@ def _validated(values: dict[str, Any]) -> GenerationRequest:
     try:
         return GenerationRequest.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = str(first["loc"][0])
+        field, what = first_fault(error)
         option = _OPTIONS.get(field, f"--{field}")
         limits = {
             name: getattr(limit, name)
@@ -148,8 +151,8 @@ def _validated(values: dict[str, Any]) -> GenerationRequest:
         }
         if len(limits) == 2:
             range_ = f"it must be from {limits['ge']:,} to {limits['le']:,}"
-            raise UsageError(f"{option} is {first['input']}; {range_}.") from error
-        raise UsageError(f"{option} can't be used: {first['msg'][:1].lower()}{first['msg'][1:]}.") from error
+            raise UsageError(f"{option} is {values[field]}; {range_}.") from error
+        raise UsageError(f"{option} {what}.") from error
 
 
 def _settings(options: argparse.Namespace) -> EngineSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
+
+from engine.validation import first_fault
 
 log = logging.getLogger(__name__)
 
@@ -20,25 +23,38 @@ class JsonFile(Generic[Model]):
 
     `save` returns at once: a thread writes beside the file, syncs and renames, so the file is always a whole one and
     a slow disk never holds the window. Of several saves that wait only the newest is written. `close` waits for it.
+
+    `damage` is a sentence for people where `load` found a file that it could make nothing of.
     """
 
     def __init__(self, path: Path, model: type[Model]) -> None:
         self.path = path
+        self.damage: str | None = None
         self._model = model
         self._lock = threading.Lock()
         self._waiting: Model | None = None
         self._thread: threading.Thread | None = None
 
     def load(self) -> Model:
-        """What the file holds. A missing file gives the defaults; a broken one too, with one line in the log."""
+        """What the file holds. A missing file gives the defaults; a damaged one too, and is kept under another name."""
         try:
             return self._model.model_validate_json(self.path.read_bytes())
         except FileNotFoundError:
             pass
         except (OSError, ValidationError) as error:
-            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            log.warning("%s can't be read and is replaced by the defaults (%s)", self.path, reason)
+            self.damage = f"{self.path} was damaged ({_reason(error)}). Defaults stand in for it, {self._put_aside()}."
+            log.warning("%s", self.damage)
         return self._model()
+
+    def _put_aside(self) -> str:
+        """Rename the file, so that the next save doesn't end it, and say in words what became of it."""
+        names = (f"{self.path.stem}.damaged-{number}{self.path.suffix}" for number in itertools.count(1))
+        aside = next(path for path in map(self.path.with_name, names) if not path.exists())
+        try:
+            self.path.rename(aside)
+        except OSError:
+            return "and it can't be kept"
+        return f"and it is kept as {aside.name}"
 
     def save(self, value: Model) -> None:
         with self._lock:
@@ -77,3 +93,10 @@ class JsonFile(Generic[Model]):
             beside.replace(self.path)
         finally:
             beside.unlink(missing_ok=True)
+
+
+def _reason(error: OSError | ValidationError) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    where, what = first_fault(error)
+    return f"{where or 'it'} {what}"

@@ -20,7 +20,7 @@ from app.settings.settings import Settings
 from app.settings.store import SettingsStore
 from app.shell import Shell
 from app.studio.form import Form
-from app.studio.studio import Studio
+from app.studio.studio import Notice, Studio
 from app.style.icons import application_icon
 from app.style.theme import Appearance
 from app.window import Window
@@ -43,7 +43,6 @@ def run(application: QApplication, shell: Shell, started: float) -> int:
     logs.start(folders.logs())
     log.info("the frame was on the screen %.3f s after the start", time.perf_counter() - started)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    application.setWindowIcon(application_icon())
     # the last closed window would otherwise end the loop under the tasks that clean up
     application.setQuitOnLastWindowClosed(False)
     loop = qasync.QEventLoop(application)
@@ -81,11 +80,14 @@ async def _live(
     form = Form(describe(MODEL))
     form.recall(remembered.form)
     studio = Studio(engine, form)
+    if damages := [damage for damage in (store.damage, remembered_file.damage) if damage is not None]:
+        studio.notice = Notice("warn", " ".join(damages))
     window = Window(studio, store, appearance, folders.pictures(), remembered)
     over = asyncio.Event()
 
     def on_first_paint() -> None:
         log.info("the first paint of the whole window came %.3f s after the start", time.perf_counter() - started)
+        application.setWindowIcon(application_icon())
         engine.warm_up(MODEL)
         window.status.start_measuring()
 
@@ -95,6 +97,7 @@ async def _live(
 
     def on_close() -> None:
         remembered_file.save(window.remember())
+        window.status.stop_measuring()
         studio.close()
         shell.close()
         over.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+from threading import Thread
 
 
 def begin() -> None:
@@ -17,6 +18,20 @@ def begin() -> None:
     import PySide6.QtCore  # noqa: F401
 
     builtins.__import__ = getattr(builtins, "__orig_import__", builtins.__import__)
+
+
+def import_beside() -> Thread:
+    """Import what has nothing to do with Qt on a thread, in the time that Qt waits for the window system.
+
+    Join the thread before anything else is imported: two threads that import the same modules could meet in a circle.
+    """
+    thread = Thread(target=_import_engine, name="import")
+    thread.start()
+    return thread
+
+
+def _import_engine() -> None:
+    import engine.engine  # noqa: F401
 
 
 def end() -> None:

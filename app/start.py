@@ -8,7 +8,7 @@ import time
 from PySide6.QtCore import QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
 
-from app import __version__, folders
+from app import __version__, folders, quick_start
 from app.shell import FirstLook, Shell
 
 PATIENCE = 500  # ms; a window that starts minimised or on another desktop isn't painted
@@ -18,12 +18,15 @@ def run_window(arguments: list[str]) -> int:
     """Open the window and run until it is closed. `arguments` are Qt's; returns the exit status."""
     started = time.perf_counter()
     folders.prepare_environment()
-    application = QApplication([sys.argv[0], *arguments])
+    imports = quick_start.import_beside()
+    # named here, as setting the style later hands it to Python, with hundreds of enums
+    application = QApplication([sys.argv[0], "-style", "fusion", *arguments])
     application.setApplicationName(folders.NAME)
     application.setApplicationVersion(__version__)
     application.setDesktopFileName("safelight")
     shell = Shell(FirstLook.read(folders.settings_file(), folders.window_file()))
     _show(shell)
+    imports.join()
     if shell.is_closed:
         return 0
     from app.main import run

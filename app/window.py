@@ -18,11 +18,9 @@ from PySide6.QtGui import (
     QShortcut,
     QShowEvent,
 )
-from PySide6.QtWidgets import QFileDialog, QFrame, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QStackedWidget, QVBoxLayout, QWidget
 
-from app.keys_dialog import KeysDialog
 from app.panels import Panels
-from app.settings.dialog import SettingsDialog
 from app.settings.remembered import Remembered
 from app.settings.store import SettingsStore
 from app.shortcuts import KEYS, Command
@@ -198,16 +196,22 @@ class Window(QWidget):
         self.status.show()
         self._hairline.show()
 
-    # Dialogs: opened, never executed, as a nested loop would break the tasks that run
+    # Dialogs: imported when they are wanted; opened, never executed, as a nested loop would break the tasks that run
 
     def open_settings(self) -> None:
+        from app.settings.dialog import SettingsDialog
+
         SettingsDialog(self._store, self._appearance, self._usual_folder, self).show()
 
     def open_keys(self) -> None:
+        from app.keys_dialog import KeysDialog
+
         KeysDialog(self).show()
 
     def save_as(self, result: Result | None = None) -> None:
         """Ask where to put a result, by default the one that is shown."""
+        from PySide6.QtWidgets import QFileDialog
+
         result = result or self._studio.results.neighbour(0)
         if result is None:
             return

@@ -38,6 +38,7 @@ FACE = {
     "engine.events",
     "engine.jobs",
     "engine.request",
+    "engine.validation",
     "engine.models.description",
     "engine.generation.samplers",
     "engine.pictures.files",

@@ -11,15 +11,19 @@ from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QHBoxLayout, QSl
 from app.controls.arithmetic import evaluate
 from app.style.tokens import GRID, HALF
 
+_LONG = 1e10  # from here on, a number that was typed is written short
+
 
 class NumberField(QDoubleSpinBox):
     """Takes typing, arrows (Page up and down: ten steps), the wheel when it has focus, and maths such as `512*1.5`.
 
     What is typed counts when Return is pressed or the focus leaves; nonsense gives back the last value, and a value
     out of range the nearest in range. `edited` carries a value that a person entered, never one that was set.
+    `corrected` says in words what became of an entry that couldn't be taken as it was, and "" once it is over.
     """
 
     edited = Signal(float)
+    corrected = Signal(str)
 
     def __init__(
         self, low: float, high: float, step: float = 1, decimals: int = 0, parent: QWidget | None = None
@@ -35,9 +39,12 @@ class NumberField(QDoubleSpinBox):
         # the style sheet's padding stops at the frame; the editor inside keeps its own margins
         self.lineEdit().setTextMargins(GRID, 0, HALF, 0)
         self.valueChanged.connect(self.edited)
+        self.lineEdit().textEdited.connect(lambda: self.corrected.emit(""))
 
     def show_value(self, value: float) -> None:
         """Set without telling `edited`."""
+        if value != self.value():
+            self.corrected.emit("")
         with QSignalBlocker(self):
             self.setValue(value)
 
@@ -62,7 +69,22 @@ class NumberField(QDoubleSpinBox):
         return (QValidator.State.Acceptable if in_range else QValidator.State.Intermediate), text, position
 
     def fixup(self, text: str) -> str:
-        return self.textFromValue(self.valueFromText(text))
+        value = self.valueFromText(text)
+        self.corrected.emit(self._correction(text, value))
+        return self.textFromValue(value)
+
+    def _correction(self, text: str, value: float) -> str:
+        try:
+            asked = evaluate(text)
+        except ValueError:
+            return self.tr("Not a number") if text.strip() else ""
+        limit = self.tr("the smallest") if asked < value else self.tr("the largest")
+        written = self.textFromValue(asked) if abs(asked) < _LONG else f"{asked:.3g}"
+        return f"{written} → {self.textFromValue(value)}, {limit}"
+
+    def stepBy(self, steps: int) -> None:
+        self.corrected.emit("")
+        super().stepBy(steps)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus():
@@ -89,10 +111,11 @@ class _Slider(QSlider):
 class SliderField(QWidget):
     """A slider, and beside it the number field that says it exactly. The slider may end before the field does.
 
-    `edited` carries a value that a person entered with either.
+    `edited` carries a value that a person entered with either; `corrected` is the number field's.
     """
 
     edited = Signal(float)
+    corrected = Signal(str)
 
     def __init__(
         self,
@@ -121,6 +144,7 @@ class SliderField(QWidget):
         row.addWidget(self.slider, 1)
         row.addWidget(self.field)
         self.field.edited.connect(self._field_edited)
+        self.field.corrected.connect(self.corrected)
         self.slider.valueChanged.connect(self._slider_moved)
 
     def set_slider_range(self, low: float, high: float, step: float) -> None:

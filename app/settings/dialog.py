@@ -11,17 +11,18 @@ from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtWidgets import (
     QCheckBox,
     QDialog,
-    QFileDialog,
+    QFrame,
     QGridLayout,
-    QHBoxLayout,
     QLabel,
-    QLineEdit,
     QPushButton,
+    QScrollArea,
     QVBoxLayout,
     QWidget,
 )
 
+from app.controls.check_box import CheckBox
 from app.controls.choice_box import ChoiceBox
+from app.settings.folder_field import FolderField
 from app.settings.settings import CONTEXT, Settings
 from app.settings.store import SettingsStore
 from app.style.theme import Appearance
@@ -29,6 +30,7 @@ from app.style.tokens import GRID, HALF
 
 _LABELS = 128
 _CONTROLS = 288
+_TITLE_BAR = 40
 
 
 def _translated(text: str | None) -> str:
@@ -56,24 +58,45 @@ class SettingsDialog(QDialog):
         column.setContentsMargins(3 * GRID, 3 * GRID, 3 * GRID, 3 * GRID)
         column.setSpacing(2 * GRID)
         column.addWidget(heading)
+        page = QWidget()
+        page.setObjectName("scrolled")
+        sections = QVBoxLayout(page)
+        sections.setContentsMargins(0, 0, 0, 0)
+        sections.setSpacing(2 * GRID)
         fields = Settings.model_fields.items()
-        for page, members in groupby(fields, key=lambda item: str(_extra(item[1]).get("page", ""))):
-            column.addSpacing(HALF)
-            section = QLabel(_translated(page))
+        for title, members in groupby(fields, key=lambda item: str(_extra(item[1]).get("page", ""))):
+            section = QLabel(_translated(title))
             section.setProperty("role", "section")
-            column.addWidget(section)
-            column.addLayout(self._section(list(members)))
-        column.addStretch(1)
+            sections.addWidget(section)
+            sections.addLayout(self._section(list(members)))
+            sections.addSpacing(HALF)
+        sections.addStretch(1)
+        scroll = QScrollArea()
+        scroll.setObjectName("scroll")
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setWidget(page)
+        column.addWidget(scroll, 1)
         close = QPushButton(self.tr("Close"))
         close.setAccessibleName(close.text())
         close.setToolTip(self.tr("Settings are kept as you change them"))
         close.clicked.connect(self.close)
         close.setAutoDefault(False)
         column.addWidget(close, 0, Qt.AlignmentFlag.AlignRight)
-        # Qt would give a new window two thirds of the screen at most, and cut the explanations
+        self._take_size(column, scroll, page)
+        next(iter(self.controls.values())).setFocus()
+
+    def _take_size(self, column: QVBoxLayout, scroll: QScrollArea, page: QWidget) -> None:
+        """As high as everything in it, where the screen has room; with a scroll bar where it hasn't."""
         self.ensurePolished()
-        width = column.minimumSize().width()
-        self.resize(width, column.totalHeightForWidth(width))
+        width = page.minimumSizeHint().width() + scroll.verticalScrollBar().sizeHint().width()
+        scroll.setMinimumWidth(width)
+        around = column.sizeHint().height() - scroll.sizeHint().height()
+        room = self.screen().availableGeometry().height() - _TITLE_BAR
+        margins = column.contentsMargins()
+        self.resize(width + margins.left() + margins.right(), min(around + page.heightForWidth(width), room))
 
     def _section(self, members: list[tuple[str, FieldInfo]]) -> QGridLayout:
         grid = QGridLayout()
@@ -86,7 +109,7 @@ class SettingsDialog(QDialog):
             title = _translated(field.title)
             explanation = QLabel(_translated(field.description), wordWrap=True)
             explanation.setProperty("role", "note")
-            control = self._control(name, field, title)
+            control = self._control(name, field, title, explanation)
             self.controls[name] = control
             focused = control.focusProxy() or control
             focused.setAccessibleName(title)
@@ -102,7 +125,7 @@ class SettingsDialog(QDialog):
             grid.setRowMinimumHeight(row + 2, GRID if at + 1 < len(members) else 0)
         return grid
 
-    def _control(self, name: str, field: FieldInfo, title: str) -> QWidget:
+    def _control(self, name: str, field: FieldInfo, title: str, explanation: QLabel) -> QWidget:
         value = getattr(self._store.current, name)
         choices: dict[Any, str] = _extra(field).get("choices") or {}
         if choices:
@@ -110,7 +133,7 @@ class SettingsDialog(QDialog):
         if field.annotation is bool:
             return self._switch(name, value, title)
         if Path in (field.annotation, *get_args(field.annotation)):
-            return self._folder(name, value)
+            return FolderField(self._store, name, value, self._usual_folder, explanation)
         raise TypeError(f"the settings dialog has no control for {name}")
 
     def _choice(self, name: str, value: Any, title: str, choices: dict[Any, str]) -> QWidget:
@@ -123,40 +146,7 @@ class SettingsDialog(QDialog):
         return box
 
     def _switch(self, name: str, value: bool, title: str) -> QWidget:
-        box = QCheckBox(title)
+        box = CheckBox(self._appearance, title)
         box.setChecked(value)
         box.toggled.connect(lambda on: self._store.change(**{name: on}))
         return box
-
-    def _folder(self, name: str, value: Path | None) -> QWidget:
-        whole = QWidget()
-        line = QLineEdit(str(value or self._usual_folder))
-        choose = QPushButton(self.tr("Choose…"))
-        choose.setAccessibleName(self.tr("Choose a folder"))
-        choose.setToolTip(choose.accessibleName())
-        choose.setAutoDefault(False)
-        row = QHBoxLayout(whole)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(GRID)
-        row.addWidget(line, 1)
-        row.addWidget(choose)
-        whole.setFocusProxy(line)
-
-        def take(text: str) -> None:
-            folder = Path(text).expanduser() if text.strip() else None
-            if folder == self._usual_folder:
-                folder = None
-            self._store.change(**{name: folder})
-            line.setText(str(folder or self._usual_folder))
-
-        def ask() -> None:
-            dialog = QFileDialog(self, self.tr("Output folder"), line.text())
-            dialog.setFileMode(QFileDialog.FileMode.Directory)
-            dialog.setOption(QFileDialog.Option.ShowDirsOnly)
-            dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-            dialog.fileSelected.connect(take)
-            dialog.open()
-
-        line.editingFinished.connect(lambda: take(line.text()))
-        choose.clicked.connect(ask)
-        return whole

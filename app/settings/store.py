@@ -23,6 +23,11 @@ class SettingsStore(QObject):
         self._file = JsonFile(path, Settings)
         self.current = self._file.load()
 
+    @property
+    def damage(self) -> str | None:
+        """A sentence for people where the file of settings was damaged."""
+        return self._file.damage
+
     def change(self, **values: Any) -> None:
         """Replace some settings. Raises `pydantic.ValidationError` for values out of range."""
         changed = Settings.model_validate(self.current.model_dump() | values)

@@ -25,7 +25,8 @@ class Form(QObject):
     """Observable values within what the model can do.
 
     With `random_seed` on, `seed` is the one shown: the last that was used, or, not used yet, the one the next run will
-    use. Turning it off therefore keeps the last picture's seed. `size_note` says in words how a size was rounded.
+    use. Turning it off therefore keeps the last picture's seed. `width_note` and `height_note` say in words how a side
+    was rounded.
     """
 
     prompt = Observable("")
@@ -52,8 +53,10 @@ class Form(QObject):
     backend_changed = Signal(object)
     loras: Observable[tuple[LoraUse, ...]] = Observable(())
     loras_changed = Signal(object)
-    size_note = Observable("")
-    size_note_changed = Signal(str)
+    width_note = Observable("")
+    width_note_changed = Signal(str)
+    height_note = Observable("")
+    height_note_changed = Signal(str)
 
     def __init__(
         self,
@@ -123,17 +126,22 @@ class Form(QObject):
 
     def set_size(self, width: float, height: float) -> None:
         """Sides as asked for; taken as the nearest that the model can make, and said so."""
-        nearest = [self.description.nearest_side(round(side)) for side in (width, height)]
-        asked = [round(side) for side in (width, height)]
-        self.width, self.height = nearest
+        (self.width, self.width_note), (self.height, self.height_note) = map(self._nearest, (width, height))
+
+    def _nearest(self, side: float) -> tuple[int, str]:
+        """The nearest side that the model can make, and words where that isn't the one asked for."""
+        asked = round(side)
+        nearest = self.description.nearest_side(asked)
         if asked == nearest:
-            self.size_note = ""
-            return
-        rounded = [(a, n) for a, n in zip(asked, nearest, strict=True) if a != n]
-        changes = ", ".join(f"{a} → {n}" for a, n in rounded)
-        self.size_note = self.tr("{changes}: sides are multiples of {multiple} up to {largest} px here.").format(
-            changes=changes, multiple=self.description.size_multiple, largest=self.largest_side
-        )
+            return nearest, ""
+        multiple = self.description.size_multiple
+        if nearest == self.largest_side and asked > nearest:
+            why = self.tr("the largest")
+        elif asked < nearest and asked <= nearest - multiple:
+            why = self.tr("the smallest")
+        else:
+            why = self.tr("a multiple of {multiple}").format(multiple=multiple)
+        return nearest, f"{asked} → {nearest}, {why}"
 
     def swap_sides(self) -> None:
         self.set_size(self.height, self.width)

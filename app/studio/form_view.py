@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
+from app.controls.correction import Correction
 from app.controls.fold import Fold
 from app.controls.icon_button import IconButton, with_key
 from app.controls.number_field import NumberField, SliderField
@@ -16,6 +17,8 @@ from app.studio.sampler_box import SamplerBox
 from app.style.theme import Appearance
 from app.style.tokens import GRID, HALF
 from engine.request import MAX_SEED, Backend
+
+_ANY_SIDE = 10**6  # pixels
 
 
 class FormView(QWidget):
@@ -42,40 +45,35 @@ class FormView(QWidget):
         form, multiple = self._form, self._form.description.size_multiple
         tip = self.tr("In pixels, by {multiple}. Takes maths, such as 128*1.5.").format(multiple=multiple)
         # the field takes what is typed and the model rounds it, so that the note can say what happened
-        self.width_field = SliderField(self.tr("Width"), tip, multiple, 4096, multiple)
-        self.height_field = SliderField(self.tr("Height"), tip, multiple, 4096, multiple)
+        self.width_field = SliderField(self.tr("Width"), tip, -_ANY_SIDE, _ANY_SIDE, multiple)
+        self.height_field = SliderField(self.tr("Height"), tip, -_ANY_SIDE, _ANY_SIDE, multiple)
         for field in (self.width_field, self.height_field):
             field.set_slider_range(multiple, form.largest_side, multiple)
         self.swap_button = IconButton(
             self._appearance, "swap", self.tr("Swap width and height"), KEYS[Command.SWAP_SIDES], side=20
         )
-        self.size_note = QLabel(wordWrap=True)
-        self.size_note.setProperty("role", "note")
-        width_box = self._field(self.tr("Width"), self.width_field, self.swap_button)
-        height_box = self._field(self.tr("Height"), self.height_field)
-        height_box.addWidget(self.size_note)
-        self._column.addLayout(width_box)
-        self._column.addLayout(height_box)
+        self._column.addLayout(self._field(self.tr("Width"), self.width_field, self.swap_button))
+        self._column.addLayout(self._field(self.tr("Height"), self.height_field))
         self.width_field.edited.connect(lambda value: self._size_edited(value, form.height))
         self.height_field.edited.connect(lambda value: self._size_edited(form.width, value))
         self.swap_button.clicked.connect(form.swap_sides)
         form.width_changed.connect(self.width_field.show_value)
         form.height_changed.connect(self.height_field.show_value)
-        form.size_note_changed.connect(self._show_size_note)
+        form.width_note_changed.connect(self.width_field.corrected)
+        form.height_note_changed.connect(self.height_field.corrected)
         self._show_sides()
-        self._show_size_note(form.size_note)
 
     def _size_edited(self, width: float, height: float) -> None:
         self._form.set_size(width, height)
         self._show_sides()
 
     def _show_sides(self) -> None:
-        self.width_field.show_value(self._form.width)
-        self.height_field.show_value(self._form.height)
-
-    def _show_size_note(self, note: str) -> None:
-        self.size_note.setText(note)
-        self.size_note.setVisible(bool(note))
+        form = self._form
+        self.width_field.show_value(form.width)
+        self.height_field.show_value(form.height)
+        # said again where it is the same as before, which the form doesn't tell
+        self.width_field.corrected.emit(form.width_note)
+        self.height_field.corrected.emit(form.height_note)
 
     def _add_steps_and_guidance(self) -> None:
         form = self._form
@@ -119,6 +117,7 @@ class FormView(QWidget):
         self.random_button.setAccessibleDescription(self.tr("Off keeps the seed shown"))
         self.seed_state = QLabel()
         self.seed_state.setProperty("role", "note")
+        self.seed_field.corrected.connect(lambda note: self.seed_state.setHidden(bool(note)))
         row = QHBoxLayout()
         row.setSpacing(GRID)
         row.addWidget(self.seed_field, 1)
@@ -126,7 +125,8 @@ class FormView(QWidget):
         box = QVBoxLayout()
         box.setSpacing(HALF)
         heading = QHBoxLayout()
-        heading.addWidget(self._label(self.tr("Seed"), self.seed_field), 1)
+        heading.addWidget(self._label(self.tr("Seed"), self.seed_field))
+        heading.addWidget(Correction(self.seed_field), 1)
         heading.addWidget(self.seed_state)
         box.addLayout(heading)
         box.addLayout(row)
@@ -183,14 +183,13 @@ class FormView(QWidget):
     def _field(self, title: str, field: QWidget, beside: QWidget | None = None) -> QVBoxLayout:
         box = QVBoxLayout()
         box.setSpacing(HALF)
-        label = self._label(title, field)
-        if beside is None:
-            box.addWidget(label)
-        else:
-            heading = QHBoxLayout()
-            heading.addWidget(label, 1)
+        heading = QHBoxLayout()
+        heading.addWidget(self._label(title, field))
+        if isinstance(field, SliderField):
+            heading.addWidget(Correction(field), 1)
+        if beside is not None:
             heading.addWidget(beside, 0, Qt.AlignmentFlag.AlignBottom)
-            box.addLayout(heading)
+        box.addLayout(heading)
         box.addWidget(field)
         return box
 

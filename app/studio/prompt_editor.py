@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtCore import QEvent, QMimeData, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
+from app.plain_text import plain
 from engine.request import MAX_PROMPT
 
 
@@ -38,6 +39,10 @@ class PromptEditor(QPlainTextEdit):
         cursor.select(QTextCursor.SelectionType.Document)
         cursor.insertText(text)
         self._setting = False
+
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        """What is pasted or dropped, as plain text; no more of it than any prompt can hold."""
+        self.insertPlainText(plain(source.text()[:MAX_PROMPT]))
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

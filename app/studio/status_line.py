@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from PySide6.QtCore import QTimer, Signal, SignalInstance
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QWidget
 
+from app import memory
 from app.controls.icon_button import IconButton
 from app.shortcuts import KEYS, Command
 from app.studio.progress import Progress, plan_text
@@ -50,16 +53,25 @@ class StatusLine(QFrame):
         row.addWidget(self.settings_button)
         row.addWidget(self.strip_button)
         self._memory_timer = QTimer(self, interval=_MEMORY_EVERY)
-        self._memory_timer.timeout.connect(self._show_memory)
+        self._memory_timer.timeout.connect(self._measure)
+        self._measuring: asyncio.Task[None] | None = None
         self._show()
 
     def start_measuring(self) -> None:
-        """Show memory from now on, once the engine's libraries are there."""
+        """Show memory from now on, once the engine's libraries are there. Needs a running loop."""
         self._memory_timer.start()
 
+    def stop_measuring(self) -> None:
+        self._memory_timer.stop()
+        if self._measuring is not None:
+            self._measuring.cancel()
+
     def show_activity(self, activity: EngineActivity) -> None:
+        loaded = activity.model != self._activity.model
         self._activity = activity
         self._show()
+        if loaded and self._memory_timer.isActive():
+            self._measure()
 
     def show_progress(self, progress: Progress) -> None:
         self._progress = progress
@@ -67,7 +79,7 @@ class StatusLine(QFrame):
 
     def _show(self) -> None:
         activity = self._activity
-        parts = [activity.model or self._model, activity.device, self._doing()]
+        parts = [activity.model or self._model, activity.device if activity.model else "", self._doing()]
         self.engine_label.setText(" · ".join(part for part in parts if part))
         self.progress_label.setText(self._progress.text)
 
@@ -76,20 +88,22 @@ class StatusLine(QFrame):
         if activity.building:
             building = self.tr("building a plan: {names}").format(names=", ".join(activity.building))
             return f"{running}, {building}" if running else building[0].upper() + building[1:]
-        if running:
+        if running or not activity.model:  # nothing runs anything before a model is loaded
             return running
         return self.tr("Plan ready") if activity.ready else self.tr("Eager")
 
-    def _show_memory(self) -> None:
+    def _measure(self) -> None:
         if not self._activity.model:
             return  # importing a native module now would wait, with the interpreter's lock, until torch's are loaded
-        import psutil
+        if self._measuring is None or self._measuring.done():
+            self._measuring = asyncio.get_running_loop().create_task(self._show_memory())
 
-        used = psutil.Process().memory_info().rss
+    async def _show_memory(self) -> None:
+        used, free = await asyncio.to_thread(lambda: (memory.used(), memory.free()))
         self.memory_label.setText(self.tr("{gb} GB").format(gb=f"{used / 1e9:.1f}"))
         self.memory_label.setToolTip(
-            self.tr("Memory used by Safelight; {gb} GB of the machine's are free").format(
-                gb=f"{psutil.virtual_memory().available / 1e9:.1f}"
+            self.tr("Memory used by Safelight and what builds its plans; {gb} GB of the machine's are free").format(
+                gb=f"{free / 1e9:.1f}"
             )
         )
 

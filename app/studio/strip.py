@@ -16,7 +16,7 @@ from PySide6.QtCore import (
     Signal,
 )
 from PySide6.QtGui import QColor, QImage, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap
-from PySide6.QtWidgets import QFrame, QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QFrame, QListView, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from app.studio.images import mime_of, to_qimage
 from app.studio.results import Result, Results
@@ -109,6 +109,8 @@ class _Cell(QStyledItemDelegate):
         return QSize(CELL, CELL)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
+        from PySide6.QtWidgets import QStyle  # with all its enums, milliseconds before the first paint
+
         tokens = self._appearance.tokens
         state: QStyle.StateFlag = option.state
         area: QRect = option.rect
@@ -158,6 +160,7 @@ class Strip(QListView):
         super().__init__(parent)
         self.setObjectName("strip")
         self.setAccessibleName(self.tr("Results"))
+        self.setViewport(QWidget())  # Qt's own would have all its types looked through to find what it is
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setModel(StripModel(results, self))
         self.setItemDelegate(_Cell(appearance, self))

@@ -96,6 +96,7 @@ class Column(QWidget):
         self.prompt.show_text(form.prompt)
         self._show_negative(form.negative_prompt)
         self._show_running(studio.running)
+        self._show_notice(studio.notice)
 
     def _show_negative(self, text: str) -> None:
         self.negative_prompt.show_text(text)
@@ -108,9 +109,12 @@ class Column(QWidget):
         button.setAccessibleName(button.text())
         command = Command.CANCEL if running else Command.GENERATE
         button.setToolTip(with_key(command.words, KEYS[command]))
-        button.setProperty("running", "true" if running else "false")
-        button.style().unpolish(button)
-        button.style().polish(button)
+        now = "true" if running else "false"
+        if button.property("running") != now:
+            button.setProperty("running", now)
+            if button.testAttribute(Qt.WidgetAttribute.WA_WState_Polished):
+                button.style().unpolish(button)
+                button.style().polish(button)
 
     def _show_notice(self, notice: Notice | None) -> None:
         if notice is None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 from PySide6.QtCore import QByteArray, QRectF, QSize, Qt
-from PySide6.QtGui import QIcon, QImage, QPainter, QPixmap
+from PySide6.QtGui import QGuiApplication, QIcon, QImage, QPainter, QPixmap
 from PySide6.QtSvg import QSvgRenderer
 
 from app.style.tokens import Tokens
 
 SIZE = 16
-_SCALES = (1, 2, 3)
 _FRAME = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16" fill="none" stroke="{colour}" stroke-width="1.4" '
     'stroke-linecap="round" stroke-linejoin="round">{shape}</svg>'
@@ -46,8 +45,12 @@ def pixmap(name: str, colour: str, size: int = SIZE, scale: float = 1.0) -> QPix
 
 
 def icon(name: str, tokens: Tokens, checked_name: str | None = None, colour: str | None = None) -> QIcon:
-    """An icon for buttons: muted, text-coloured under the pointer, accent when checked, faint when disabled."""
+    """An icon for buttons, sharp on every screen that is there.
+
+    Muted, text-coloured under the pointer or when checked, faint when disabled.
+    """
     made = QIcon()
+    scales = {1.0, *(screen.devicePixelRatio() for screen in QGuiApplication.screens())}
     states = (
         (QIcon.Mode.Normal, QIcon.State.Off, name, colour or tokens.muted),
         (QIcon.Mode.Active, QIcon.State.Off, name, tokens.text),
@@ -57,7 +60,7 @@ def icon(name: str, tokens: Tokens, checked_name: str | None = None, colour: str
         (QIcon.Mode.Disabled, QIcon.State.On, checked_name or name, tokens.line),
     )
     for mode, state, shape, shade in states:
-        for scale in _SCALES:
+        for scale in scales:
             made.addPixmap(pixmap(shape, shade, SIZE, scale), mode, state)
     return made
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
-import ctypes
-import plistlib
 import sys
 from functools import cache
 from pathlib import Path
@@ -17,17 +14,21 @@ def motion_wanted() -> bool:
     Windows: "Animation effects". macOS: "Reduce motion". KDE: animation speed at its end. GNOME: "Animations", as its
     settings file for GTK programs tells it. Anywhere else things may move.
     """
+    import configparser
+
     try:
         if sys.platform == "win32":
             return _windows()
         if sys.platform == "darwin":
             return _macos()
         return _kde() and _gtk()
-    except (OSError, ValueError, configparser.Error, plistlib.InvalidFileException):
+    except (OSError, ValueError, configparser.Error):
         return True
 
 
 def _windows() -> bool:
+    import ctypes
+
     get_client_area_animation = 0x1042
     enabled = ctypes.c_int(1)
     ctypes.windll.user32.SystemParametersInfoW(  # type: ignore[attr-defined, unused-ignore]
@@ -37,6 +38,8 @@ def _windows() -> bool:
 
 
 def _macos() -> bool:
+    import plistlib
+
     path = Path.home() / "Library/Preferences/com.apple.universalaccess.plist"
     return not plistlib.loads(path.read_bytes()).get("reduceMotion", False)
 
@@ -52,6 +55,8 @@ def _gtk() -> bool:
 
 
 def _ini_value(file: str, section: str, key: str) -> str:
+    import configparser
+
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     parser.read(Path.home() / ".config" / file, encoding="utf-8")
     return parser.get(section, key, fallback="")

@@ -51,11 +51,12 @@ _SHEET = """
 QToolTip { background: $raised; color: $text; border: 1px solid $line; padding: 4px 6px; font-size: ${label}px; }
 
 #column, #statusLine, #strip { background: $panel; }
-#columnPage, #columnScroll { background: transparent; border: none; }
+#columnPage, #columnScroll, #scrolled, #scroll { background: transparent; border: none; }
 #canvas { background: $ground; }
 
 QLabel[role="label"] { color: $muted; font-size: ${label}px; }
 QLabel[role="note"] { color: $muted; font-size: ${label}px; }
+QLabel[role="correction"] { color: $warn; font-size: ${label}px; }
 QLabel[role="status"] { color: $muted; font-size: ${label}px; }
 QLabel[role="heading"] { font-size: 20px; font-weight: 600; }
 QLabel[role="section"] { font-weight: 600; }
@@ -105,11 +106,11 @@ QPushButton#generate[running="false"]:hover { background: $accent_hover; border-
 QPushButton#generate[running="false"]:focus { border: 2px solid $text; }
 QPushButton#example { padding: 0 16px; }
 QPushButton#fold {
-    background: transparent; border: none; border-radius: 4px; text-align: left; color: $muted; font-size: ${label}px;
-    padding: 0 4px 0 0; min-height: 24px; max-height: 24px;
+    background: transparent; border: 2px solid transparent; border-radius: 4px; text-align: left; color: $muted;
+    font-size: ${label}px; padding: 0 4px 0 0; min-height: 20px; max-height: 20px;
 }
 QPushButton#fold:hover { color: $text; }
-QPushButton#fold:focus { border: 2px solid $accent; padding: 0 2px 0 0; min-height: 20px; max-height: 20px; }
+QPushButton#fold:focus { border-color: $accent; }
 
 QToolButton { background: transparent; border: none; border-radius: ${corner}px; padding: 0; }
 QToolButton:hover { background: $hover; }
@@ -129,7 +130,13 @@ QSlider::handle:horizontal:focus {
     width: 14px; height: 14px; margin: -7px -2px; border: 2px solid $accent; border-radius: 9px;
 }
 
-QCheckBox { spacing: 8px; min-height: 30px; }
+QCheckBox { spacing: 8px; min-height: 30px; outline: none; }
+QCheckBox::indicator {
+    width: 16px; height: 16px; background: $raised; border: 1px solid $strong_line; border-radius: 4px;
+}
+QCheckBox::indicator:hover { background: $hover; }
+QCheckBox::indicator:checked { background: $text; border-color: $text; }
+QCheckBox::indicator:focus { border: 2px solid $accent; width: 14px; height: 14px; }
 
 #notice { background: $raised; border: 1px solid $line; border-radius: ${corner}px; }
 #notice[kind="bad"] { border-color: $bad; }

@@ -15,7 +15,10 @@ from app.style.type import body_font
 
 
 class Appearance(QObject):
-    """Dresses the application. `changed` follows every change of scheme, for those who paint by themselves."""
+    """Dresses the application, whose style is Fusion.
+
+    `changed` follows every change of scheme, and a screen that is plugged in, for those who paint by themselves.
+    """
 
     changed = Signal()
 
@@ -24,10 +27,10 @@ class Appearance(QObject):
         self._application = application
         self._theme = Theme.SYSTEM
         self.tokens = schemes.DARK
-        application.setStyle("Fusion")
         application.setFont(body_font())
         application.setEffectEnabled(Qt.UIEffect.UI_AnimateCombo, False)
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._follow)
+        application.screenAdded.connect(lambda: self.changed.emit())
 
     def use(self, theme: Theme) -> None:
         self._theme = theme

@@ -22,6 +22,7 @@ from engine.generation.samplers import PREDICTIONS, prediction_type, why_unusabl
 from engine.models.family import Family, family_of, has_part, why_apart
 from engine.models.latent_rgb import LatentRgb
 from engine.request import GenerationRequest, Sampler
+from engine.validation import first_fault
 from resources import STARTER_MODEL
 
 MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
@@ -137,6 +138,9 @@ def describe(name: str) -> ModelDescription:
     beside = _beside(folder)
     try:
         return _assemble(name, folder, family, beside, unet, vae, texts, tokenizers, zeros, scheduler, prediction)
+    except ValidationError as error:
+        where, what = first_fault(error)
+        raise ModelRefused(f"A config of {folder} garbles what is needed to run it ({where} {what}).") from error
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelRefused(f"A config of {folder} lacks or garbles what is needed to run it ({error}).") from error
 
@@ -199,8 +203,8 @@ def _beside(folder: Path) -> Beside:
     try:
         return Beside.model_validate(read_config(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ModelRefused(f"{path} is not understood: {first['loc']}: {first['msg']}.") from error
+        where, what = first_fault(error)
+        raise ModelRefused(f"{path} is not understood: {where} {what}.") from error
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from engine.errors import PictureUnreadable
 from engine.events import MadeWith, RgbImage
 from engine.pictures import parameters, png
 from engine.request import GenerationRequest
+from engine.validation import first_fault
 
 BLOCK, PARAMETERS = "safelight", "parameters"
 VERSION = 1
@@ -80,11 +81,10 @@ def _read_block(path: Path, block: str) -> tuple[GenerationRequest, MadeWith]:
             raise PictureUnreadable(f"{path.name} was made by a newer Safelight; this one can't read its settings.")
         read = _Block.model_validate_json(block)
     except ValidationError as error:
-        raise PictureUnreadable(f"{path.name} holds settings that Safelight can't use ({_first(error)}).") from error
+        raise PictureUnreadable(f"{path.name} holds settings that Safelight can't use ({_fault(error)}).") from error
     return read.request, read.made_with
 
 
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"])).removeprefix("request.")
-    return ": ".join(part for part in (where, first["msg"][:1].lower() + first["msg"][1:200]) if part)
+def _fault(error: ValidationError) -> str:
+    where, what = first_fault(error)
+    return f"{where.removeprefix('request.') or 'the whole'} {what}"

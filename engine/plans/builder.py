@@ -141,7 +141,7 @@ class PlanBuilder:
             )  # fmt: skip
         key = self._key(build.source, token)
         stored = self._store.find(key, token)
-        path = stored or self._store.add(key, lambda target: self._convert(build.source, target, token))
+        path = stored or self._store.add(key, lambda target: self._convert(build.source, target, token), token)
         return OpenVinoPlan(path, build.signature, token, self._threads(), from_store=stored is not None)
 
     def _convert(self, source: PlanSource, target: Path, token: CancellationToken) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 from pathlib import Path
 
-import psutil
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import ModelRefused, PlanFailed
@@ -30,6 +29,8 @@ def weight_bytes(folder: Path, part: str) -> int:
 
 def check_memory(name: str, folder: Path, part: str) -> None:
     """Raises `PlanFailed`, saying how much a build of this part takes and how much is free, where it wouldn't fit."""
+    import psutil  # milliseconds, which the window's first paint would wait for
+
     needed = round(PEAK_PER_WEIGHT * weight_bytes(folder, part)) + LIBRARIES
     free = psutil.virtual_memory().available
     if needed > free:

@@ -20,13 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.cancellation import CancellationToken
+from engine.plans.file_lock import locked
 
 log = logging.getLogger(__name__)
 
 FILES = ("model.xml", "model.bin")
 MAX_BYTES = 20 * 2**30
 ABANDONED_SECONDS = 6 * 3600
-_NEW, _GONE = ".new-", ".gone-"
+_NEW, _GONE, _LOCK = ".new-", ".gone-", ".lock"
 _BLOCK = 4 * 2**20
 
 
@@ -55,12 +56,20 @@ class PlanStore:
             os.utime(entry)
         return entry / FILES[0]
 
-    def add(self, key: str, write: Callable[[Path], None]) -> Path:
+    def add(
+        self, key: str, write: Callable[[Path], None], token: CancellationToken = CancellationToken.none
+    ) -> Path:  # fmt: skip
         """Have `write(path of model.xml)` write the model, then make it findable. Returns the path of its model.xml.
 
-        Raises what `write` raises; nothing findable is left then.
+        One program writes at a time, as a conversion takes minutes and the memory of the whole model; who had to wait
+        takes what the other has made. Raises `OperationCancelled`, and what `write` raises; nothing findable is left
+        then.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
+        with locked(self._folder / _LOCK, token):
+            return self.find(key, token) or self._add(key, write)
+
+    def _add(self, key: str, write: Callable[[Path], None]) -> Path:
         self._sweep()
         place = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._folder))
         try:

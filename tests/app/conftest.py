@@ -31,6 +31,11 @@ def closed_widgets_are_gone() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def qapp_args() -> list[str]:
+    return ["safelight", "-style", "fusion"]
+
+
+@pytest.fixture(scope="session")
 def starter() -> ModelDescription:
     return describe("starter")
 

@@ -101,9 +101,9 @@ def test_every_option_reaches_the_request() -> None:
     )
 
 
-def test_width_and_height_go_before_size() -> None:
-    (request,) = requests("apple", "--size", "64×64", "--width", "96")
-    assert (request.width, request.height) == (96, 64)
+def test_control_characters_of_a_prompt_are_left_out() -> None:
+    (request,) = requests("a\x1b[31m red\x07 apple\r\non a table", "--negative", "\x00fog")
+    assert (request.prompt, request.negative_prompt) == ("a[31m red apple\non a table", "fog")
 
 
 def test_several_pictures_count_the_seed_up_and_around() -> None:
@@ -174,12 +174,14 @@ def test_a_model_folder_is_named_by_its_whole_path(monkeypatch: pytest.MonkeyPat
         (["a", "--width", "4000"], "The nearest size is 512×128"),
         (["a", "--width", "5000"], "--width is 5000; it must be from 32 to 4,096"),
         (["a", "--steps", "0"], "--steps is 0; it must be from 1 to 150"),
-        (["a", "--guidance", "nan"], "--guidance"),
         (["a", "--guidance", "0.5"], "--guidance is 0.5; it must be from 1 to 30"),
         (["a", "--seed", "-1"], "--seed is -1; it must be from 0 to 4,294,967,295"),
         (["a", "--count", "0"], "--count is 0"),
-        (["a" * 20_001], "PROMPT can't be used: string should have at most 20000 characters"),
-        (["a\udcff"], "PROMPT can't be used"),
+        (["a" * 20_001], "PROMPT is longer than 20,000 characters"),
+        (["a\udcff"], "PROMPT isn't valid text"),
+        (["a", "--width", "0"], "--width is 0; it must be from 32 to 4,096"),
+        (["a", "--size", "128x128", "--height", "64"], "--size says both sides"),
+        (["a", "--guidance", "nan"], "--guidance is nan; it must be from 1 to 30"),
         (["a", "--sampler", "best"], "There is no sampler 'best'. There are Euler, Euler a"),
         (["a", "--model", "/nowhere"], "/nowhere doesn't exist"),
         (["--like", "/nowhere.png"], "/nowhere.png doesn't exist"),
@@ -212,6 +214,24 @@ def test_what_cant_be_parsed_is_bad_usage_in_one_line(arguments: list[str], caps
     complaint = capsys.readouterr().err
     assert len(complaint.splitlines()) == 1
     assert arguments[-1] in complaint
+
+
+@pytest.mark.parametrize("option", ["--out", "--like", "--model"])
+def test_an_empty_name_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["generate", "a", option, ""])
+    assert end.value.code == BAD_USAGE
+    assert f"{option}: it is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["generate", "a"], []])
+def test_a_home_that_cannot_be_used_is_bad_usage_with_a_sentence(
+    command: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    ended = safelight(*command, env=environment | {"SAFELIGHT_HOME": str(tmp_path / "file")})
+    assert (ended.returncode, ended.stdout) == (BAD_USAGE, "")
+    assert re.fullmatch(r"safelight: SAFELIGHT_HOME can't be used: .+file is a file\. .+\.\n", ended.stderr)
 
 
 @pytest.mark.parametrize("arguments", [["a", "--size", "100x100"], ["a", "--out", "no/such"], ["a", "--out", "file"]])

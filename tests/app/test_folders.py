@@ -42,3 +42,32 @@ def test_a_folder_of_pictures_that_cannot_be_made_is_no_crash(tmp_path: Path, mo
     monkeypatch.setenv("SAFELIGHT_HOME", str(tmp_path / "file"))
     folders.make_pictures()
     assert not folders.pictures().exists()
+
+
+def test_a_home_is_made_with_the_folders_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "never" / "seen"
+    monkeypatch.setenv("SAFELIGHT_HOME", str(home))
+    assert folders.why_no_home() is None
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("home", ["file", "file/beneath", "file/far/beneath", "with\0nul", "~no-such-user-here/home"])
+def test_a_home_that_cannot_be_used_is_said_in_one_sentence(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "environ", {"SAFELIGHT_HOME": home if home[0] == "~" else str(tmp_path / home)})
+    reason = folders.why_no_home()
+    assert reason is not None
+    assert reason.startswith("SAFELIGHT_HOME can't be used: ")
+    assert reason.endswith("Name another folder, or unset it.")
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc here")
+def test_a_folder_where_nobody_can_write_is_told_by_trying() -> None:
+    assert folders.why_unwritable(Path("/proc")) == "nothing can be written into /proc"
+
+
+def test_no_home_is_asked_for_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SAFELIGHT_HOME")
+    assert folders.why_no_home() is None

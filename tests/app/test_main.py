@@ -116,7 +116,11 @@ def test_broken_files_of_ours_don_t_keep_the_window_from_opening(tmp_path: Path)
     (tmp_path / "config").mkdir()
     for name in ("settings.json", "window.json"):
         (tmp_path / "config" / name).write_text('{"theme": ')
-    assert play("window.close()", tmp_path)["status"] == 0
+    told = play("told.update(said=window.column.notice.sentence)\nwindow.close()", tmp_path)
+    assert told["status"] == 0
+    for name in ("settings", "window"):
+        assert f"kept as {name}.damaged-1.json" in str(told["said"])
+        assert (tmp_path / "config" / f"{name}.damaged-1.json").read_text() == '{"theme": '
 
 
 def test_a_thread_inside_native_code_is_not_run_over_at_the_end(tmp_path: Path) -> None:

@@ -24,3 +24,20 @@ def test_the_collector_rests_until_the_end() -> None:
         "quick_start.end(); print(resting, gc.isenabled(), gc.get_freeze_count() > 0)"
     )
     assert _in_a_fresh_interpreter(code) == "True True True\n"
+
+
+def test_what_no_first_paint_shows_is_not_imported_for_it() -> None:
+    code = (
+        "import sys; import app.main; "
+        "print([name for name in ('psutil', 'torch', 'app.settings.dialog', 'app.keys_dialog', 'plistlib') "
+        "if name in sys.modules])"
+    )
+    assert _in_a_fresh_interpreter(code) == "[]\n"
+
+
+def test_the_engine_is_imported_beside_qt_and_without_it() -> None:
+    code = (
+        "import sys; from app import quick_start; quick_start.import_beside().join(); "
+        "print('engine.engine' in sys.modules, any(name.startswith('PySide6') for name in sys.modules))"
+    )
+    assert _in_a_fresh_interpreter(code) == "True False\n"

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
     QApplication,
     QComboBox,
     QDialog,
+    QLabel,
     QPlainTextEdit,
     QWidget,
 )
@@ -27,6 +28,7 @@ from app.shortcuts import KEYS, Command
 from app.studio.studio import Notice, Shown, Studio
 from app.style.theme import Appearance
 from app.window import Window
+from engine.events import EngineActivity
 from tests.app.fake_engine import FakeEngine, image_of
 
 CONTROL = Qt.KeyboardModifier.ControlModifier
@@ -164,6 +166,39 @@ async def test_the_canvas_and_the_status_line_follow_the_run(
     assert "Eager" in window.status.engine_label.text()
 
 
+async def test_the_status_line_names_no_runner_before_a_model_is_loaded(window: Window, engine: FakeEngine) -> None:
+    assert window.status.engine_label.text() == "Starter"
+    engine.tell(EngineActivity(model="Starter"))
+    await until(lambda: window.status.engine_label.text() == "Starter · CPU · Eager")
+    engine.tell(EngineActivity(model="Starter", ready=("unet",)))
+    await until(lambda: window.status.engine_label.text() == "Starter · CPU · Plan ready")
+
+
+async def test_memory_is_shown_once_a_model_is_loaded(window: Window, engine: FakeEngine) -> None:
+    window.status.start_measuring()
+    assert window.status.memory_label.text() == ""
+    engine.tell(EngineActivity(model="Starter"))
+    await until(lambda: window.status.memory_label.text().endswith(" GB"))
+    window.status.stop_measuring()
+
+
+@pytest.mark.parametrize(
+    ("pasted", "prompt"),
+    [
+        ("a\x00 red\x1b apple\u2028on a\r\ntable", "a red apple\non a\ntable"),
+        ("a" * 30_000, "a" * 20_000),
+    ],
+)
+async def test_what_is_pasted_is_made_plain(
+    qtbot: QtBot, window: Window, engine: FakeEngine, pasted: str, prompt: str
+) -> None:
+    clipboard = QMimeData()
+    clipboard.setText(pasted)
+    window.column.prompt.insertFromMimeData(clipboard)
+    qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    assert engine.jobs[0].request.prompt == prompt
+
+
 async def test_the_example_makes_a_picture_at_once(window: Window, engine: FakeEngine) -> None:
     assert window.empty.isVisible()
     window.empty.button.click()
@@ -267,7 +302,43 @@ async def test_a_typed_size_is_rounded_and_said(qtbot: QtBot, window: Window, st
     qtbot.keyClick(field, Qt.Key.Key_Return)
     assert studio.form.width == 160
     assert field.value() == 160
-    assert "150 → 160" in window.column.form.size_note.text()
+    assert "150 → 160, a multiple of 32" in shown_words(window)
+
+
+def shown_words(window: Window) -> list[str]:
+    return [label.text() for label in window.column.findChildren(QLabel) if label.isVisible()]
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "words"),
+    [
+        ("width_field", "9000", "9000 → 512, the largest"),
+        ("height_field", "0", "0 → 32, the smallest"),
+        ("steps_field", "10*100", "1000 → 150, the largest"),
+        ("guidance_field", "0.25", "0.25 → 1, the smallest"),
+        ("count_field", "65", "65 → 64, the largest"),
+        ("count_field", "many", "Not a number"),
+        ("seed_field", "99999999999", "1e+11 → 4294967295, the largest"),
+    ],
+)
+async def test_an_entry_that_is_not_taken_as_it_was_is_said_beside_its_field_and_moves_nothing(
+    qtbot: QtBot, window: Window, name: str, typed: str, words: str
+) -> None:
+    form = window.column.form
+    entry = getattr(form, name)
+    field = getattr(entry, "field", entry)
+    places = [(child, child.geometry()) for child in form.findChildren(QWidget) if not isinstance(child, QLabel)]
+    for _ in range(2):  # the second time, the value stays as it is
+        field.setFocus()
+        field.selectAll()
+        qtbot.keyClicks(field, typed)
+        assert words not in shown_words(window)
+        qtbot.keyClick(field, Qt.Key.Key_Return)
+        assert words in shown_words(window)
+        assert [(child, child.geometry()) for child, _ in places] == places
+    qtbot.keyClick(field, Qt.Key.Key_Up)
+    qtbot.keyClick(field, Qt.Key.Key_Down)
+    assert words not in shown_words(window)
 
 
 async def test_typing_a_seed_turns_random_off_and_one_click_turns_it_on(

@@ -63,9 +63,11 @@ class Clock:
         self.began = threading.Event()
         self.start = 0.0
         self.marks: list[float] = []
+        self.built = False
 
     def hear(self, event: Event) -> None:
         now = time.perf_counter()
+        self.built = self.built or event.kind == "building"
         if self.began.is_set():
             if self._ends_a_part(event):
                 self.marks.append(now - self.start)
@@ -98,11 +100,12 @@ def _quantile(values: list[float], share: float) -> float:
     return ordered[math.ceil(share * len(ordered)) - 1]  # nearest rank
 
 
-def calibrate(engine: Engine, scenario: Scenario, request: GenerationRequest) -> None:
-    """One undisturbed run: when the parts of the phase end."""
+def calibrate(engine: Engine, scenario: Scenario, request: GenerationRequest) -> bool:
+    """One undisturbed run: when the parts of the phase end. Returns whether it waited for plans."""
     clock = Clock(scenario.begins, scenario.phase)
     engine.generate(request, on_event=clock.hear)
     scenario.boundaries = clock.marks
+    return clock.built
 
 
 def cancel_once(engine: Engine, scenario: Scenario, request: GenerationRequest) -> None:
@@ -114,7 +117,8 @@ def cancel_once(engine: Engine, scenario: Scenario, request: GenerationRequest) 
     cancelled = time.perf_counter()
     job.cancel()
     if not _was_cancelled(job):
-        return  # it was done before the cancel: not a sample
+        scenario.boundaries = clock.marks  # done before the cancel, so not a sample: an undisturbed run
+        return
     wait_until_idle(engine, thread_number())
     scenario.latencies.append(time.perf_counter() - cancelled)
     at = cancelled - clock.start
@@ -168,8 +172,11 @@ def measure(model: str, backend: Backend, cancels: int, phases: list[str], plans
         else:
             with Engine(settings) as engine:
                 engine.generate(scenario.request)
-                calibrate(engine, scenario, _unseen(scenario.request, 0))
-                for number in count(1):
+                numbers = count()
+                # a run that waits for plans takes many times as long, and most cancels would come after its like
+                while calibrate(engine, scenario, _unseen(scenario.request, next(numbers))):
+                    continue
+                for number in numbers:
                     if len(scenario.latencies) >= cancels:
                         break
                     cancel_once(engine, scenario, _unseen(scenario.request, number))
@@ -185,7 +192,11 @@ def _unseen(request: GenerationRequest, number: int) -> GenerationRequest:
 
 
 def _measure_fresh(scenario: Scenario, settings: EngineSettings, cancels: int) -> None:
-    """A new engine for every cancel. Building is measured half with converted models stored, half with nothing."""
+    """A new engine for every cancel. Building is measured half with converted models stored, half with nothing, where
+    each cancel takes half a conversion of the whole model.
+    """
+    with Engine(settings.model_copy(update={"plan_folder": None})) as engine:
+        engine.generate(scenario.request.model_copy(update={"backend": Backend.EAGER}))  # imports torch, as none later
     if scenario.phase == "load":
         _cancel_fresh_engines(scenario, settings, cancels)
         return
@@ -199,9 +210,8 @@ def _measure_fresh(scenario: Scenario, settings: EngineSettings, cancels: int) -
 
 
 def _cancel_fresh_engines(scenario: Scenario, settings: EngineSettings, until: int) -> None:
-    for _ in range(2):  # the first run also imports torch, which later ones in this process don't
-        with Engine(settings) as engine:
-            calibrate(engine, scenario, scenario.request)
+    with Engine(settings) as engine:
+        calibrate(engine, scenario, scenario.request)
     while len(scenario.latencies) < until:
         with Engine(settings) as engine:
             cancel_once(engine, scenario, scenario.request)

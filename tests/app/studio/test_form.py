@@ -20,10 +20,14 @@ def test_it_starts_with_what_the_model_looks_best_with(form: Form, starter: Mode
 def test_a_size_the_model_cannot_make_is_rounded_and_said(form: Form) -> None:
     form.set_size(500, 130)
     assert (form.width, form.height) == (512, 128)
-    assert "500 → 512" in form.size_note
-    assert "130 → 128" in form.size_note
+    assert form.width_note == "500 → 512, a multiple of 32"
+    assert form.height_note == "130 → 128, a multiple of 32"
+    form.set_size(9000, -5)
+    assert (form.width, form.height) == (512, 32)
+    assert form.width_note == "9000 → 512, the largest"
+    assert form.height_note == "-5 → 32, the smallest"
     form.set_size(256, 128)
-    assert form.size_note == ""
+    assert (form.width_note, form.height_note) == ("", "")
 
 
 @given(st.floats(-(10**6), 10**6), st.floats(-(10**6), 10**6))

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,11 @@ def model(content: bytes = b"weights") -> Callable[[Path], None]:
     return write
 
 
+def entries(folder: Path) -> list[str]:
+    """Everything in the store but the file that programs lock."""
+    return sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "plans"
@@ -43,7 +49,7 @@ def test_what_was_added_is_found(store: PlanStore, folder: Path) -> None:
     assert path == store.find(KEY) == folder / KEY / "model.xml"
     assert path.with_suffix(".bin").read_bytes() == b"weights"
     assert store.find("another") is None
-    assert [entry.name for entry in folder.iterdir()] == [KEY]
+    assert entries(folder) == [KEY]
 
 
 def test_a_new_store_finds_what_an_old_one_added(store: PlanStore, folder: Path) -> None:
@@ -213,24 +219,44 @@ assert path.read_bytes() == b"<net/>"
 """
 
 
-def start_adding(folder: Path) -> subprocess.Popen[str]:
-    """Another program in the middle of adding the entry: it has written, and waits for a line to go on."""
-    program = subprocess.Popen(
+def open_program(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-c", ADDING, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
+
+
+def start_adding(folder: Path) -> subprocess.Popen[str]:
+    """Another program in the middle of adding the entry: it has written, and waits for a line to go on."""
+    program = open_program(folder)
     assert program.stdout is not None
     assert program.stdout.readline() == "written\n"
     return program
 
 
-def test_two_programs_add_the_same_at_once(store: PlanStore, folder: Path) -> None:
-    programs = [start_adding(folder) for _ in range(2)]
+def test_of_two_programs_one_adds_and_the_other_takes_what_it_made(store: PlanStore, folder: Path) -> None:
+    first = start_adding(folder)
+    second = open_program(folder)
     assert store.find(KEY) is None
-    for program in programs:
-        program.communicate("go on\n")
-        assert program.returncode == 0
+    first.communicate("go on\n")
+    written, _ = second.communicate()
+    assert written == ""
+    assert first.returncode == second.returncode == 0
     assert store.find(KEY) is not None
-    assert [entry.name for entry in folder.iterdir()] == [KEY]
+    assert entries(folder) == [KEY]
+
+
+def test_who_waits_for_another_program_can_be_cancelled(store: PlanStore, folder: Path) -> None:
+    first = start_adding(folder)
+    token = CancellationToken()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(store.add, "another", model(), token)
+        assert not waiting.done()
+        token.cancel()
+        with pytest.raises(OperationCancelled):
+            waiting.result()
+    assert store.find("another") is None
+    first.communicate("go on\n")
+    assert first.returncode == 0
 
 
 def test_a_program_killed_while_it_adds_leaves_nothing_to_find(store: PlanStore, folder: Path) -> None:
@@ -238,7 +264,7 @@ def test_a_program_killed_while_it_adds_leaves_nothing_to_find(store: PlanStore,
     program.kill()
     program.communicate()
     assert store.find(KEY) is None
-    (left,) = folder.iterdir()
+    (left,) = map(folder.joinpath, entries(folder))
     store.add("another", model())
     assert left.exists()  # it may belong to a program that is still at work
     long_ago = left.stat().st_mtime - ABANDONED_SECONDS - 1
@@ -263,14 +289,14 @@ def test_the_entries_unused_for_longest_go_first(folder: Path) -> None:
     age(folder, "a", "b", "c")
     assert store.find("a") is not None  # used now, so that b is the oldest
     store.add("d", model(bytes(1000)))
-    assert sorted(entry.name for entry in folder.iterdir()) == ["a", "c", "d"]
+    assert entries(folder) == ["a", "c", "d"]
 
 
 def test_an_entry_larger_than_the_bound_is_kept_alone(folder: Path) -> None:
     store = PlanStore(folder, max_bytes=100)
     store.add("a", model(bytes(1000)))
     path = store.add("b", model(bytes(1000)))
-    assert [entry.name for entry in folder.iterdir()] == ["b"]
+    assert entries(folder) == ["b"]
     assert store.find("b") == path
 
 
@@ -282,4 +308,4 @@ def test_what_is_not_an_entry_is_left_alone(folder: Path) -> None:
     (folder / "a link").symlink_to("nowhere")
     store.add("a", model())
     store.add("b", model())
-    assert sorted(entry.name for entry in folder.iterdir()) == ["a folder", "a link", "b", "notes.txt"]
+    assert entries(folder) == ["a folder", "a link", "b", "notes.txt"]
