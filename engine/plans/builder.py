@@ -22,6 +22,7 @@ from engine.plans.openvino import OpenVinoPlan
 from engine.plans.plan import INDUCTOR, Plan, Signature
 from engine.plans.store import PlanStore, sha256
 from engine.plans.wire import ChildProcess
+from engine.request import Weights
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +34,14 @@ _LIBRARIES = ("openvino", "torch", "diffusers", "transformers")
 class PlanSource:
     """What a plan is made from: one component of a model folder with the weights that lie there.
 
-    `adapted` names the layers that take low-rank pairs, as further inputs.
+    `adapted` names the layers that take low-rank pairs, as further inputs. `weights` says how OpenVINO plans keep them.
     """
 
     folder: Path
     component: str
     part: str
     adapted: tuple[str, ...] = ()
+    weights: Weights = Weights.FULL
 
 
 @dataclass
@@ -151,7 +153,9 @@ class PlanBuilder:
         child = self._converter
         unregister = token.on_cancel(child.kill)
         try:
-            child.wire.send("convert", str(source.folder), source.component, str(target), source.adapted)
+            child.wire.send(
+                "convert", str(source.folder), source.component, str(target), source.adapted, source.weights
+            )
             answer = child.wire.receive()
         except (EOFError, OSError, ValueError) as error:
             token.raise_if_cancelled()
@@ -169,6 +173,8 @@ class PlanBuilder:
     def _key(self, source: PlanSource, token: CancellationToken) -> str:
         parts = [f"{name} {version(name)}" for name in _LIBRARIES]
         parts += [f"revision {CONVERTER_REVISION}", source.component, platform.machine(), *source.adapted]
+        if source.weights is not Weights.FULL:
+            parts.append(f"weights {source.weights}")
         place = source.folder / source.part
         for file in sorted([*place.glob("*.safetensors"), *place.glob("config.json")]):
             stat = file.stat()
