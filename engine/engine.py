@@ -235,7 +235,7 @@ class Engine:
         painter = await self._ready_painter(description, loading, token)
         if (reason := why_unavailable(request.backend, painter.model.device_type)) is not None:
             raise BackendUnavailable(reason)
-        from engine.generation.generate import Listeners  # imports torch, which is there by now
+        from engine.generation.pipeline import Listeners  # imports torch, which is there by now
 
         listeners = Listeners(
             step=lambda report, plan: job.emit(

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from engine.cancellation import CancellationToken
-from engine.errors import NonFiniteLatents, OutOfMemory
+from engine.errors import NonFiniteLatents
 from engine.events import MadeWith, RgbImage
-from engine.generation.denoise import Schedule, StepReport, denoise
-from engine.generation.latents import check_finite, initial_noise
-from engine.generation.preview import PreviewMaker, image_of
+from engine.generation.pipeline import Listeners, Pipeline, prompts_of
 from engine.generation.prompt import PromptEncoder
-from engine.generation.samplers import evaluations_per_step, make_scheduler
 from engine.hosts.runner import Runner
-from engine.lora.adapters import Adapters
 from engine.lora.shelf import LoraShelf
-from engine.models.components import Component
 from engine.models.model import Model
 from engine.plans.plan import EAGER, Signature
-from engine.request import Backend, EngineSettings, GenerationRequest, Switch
-from engine.vae.vae import to_rgb
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Listeners:
-    """Who hears of a picture's way: steps with the kind of plan at work, the start of the decode, waiting for plans."""
-
-    step: Callable[[StepReport, str], None]
-    decoding: Callable[[], None]
-    building: Callable[[str, float], None]
+from engine.request import Backend, EngineSettings, GenerationRequest
 
 
 class Painter:
@@ -62,15 +42,14 @@ class Painter:
         """
         token.raise_if_cancelled()
         self.model.description.check(request)
-        chunks = max(len(self._prompts.chunks(request.prompt)), len(self._prompts.chunks(request.negative_prompt)))
-        batch = 2 if request.guidance_scale > 1 else 1
+        chunks = self._prompts.chunks_of(request.prompt, request.negative_prompt)
+        batch = len(prompts_of(request))
         adapters = await self._loras.adapters(request.loras, token)
         needed = self.model.signatures(request.width, request.height, chunks, batch, adapters)
         kind = await self._choose_plan(request.backend, needed, settings(), listeners, token)
         poisoned = self.model.poisoned
-        latents = await self._denoise(request, chunks, batch, adapters, kind, settings(), listeners, token)
-        listeners.decoding()
-        image = await self._decode_or_retry(latents, settings(), kind, token)
+        pipeline = Pipeline(self.model, self._prompts, self._decode_seconds, kind, adapters, token)
+        image = await pipeline.run(request, settings, listeners)
         if kind != EAGER and self.model.poisoned == poisoned:
             await self.model.release_weights(kind, needed)
         vae = self.model.vae
@@ -99,86 +78,9 @@ class Painter:
             self.model.prepare(needed, backend)
         return kind
 
-    async def _denoise(
-        self, request: GenerationRequest, chunks: int, batch: int, adapters: Adapters, kind: str,
-        settings: EngineSettings, listeners: Listeners, token: CancellationToken,
-    ) -> torch.Tensor:  # fmt: skip
-        model = self.model
-        prompts = [request.negative_prompt, request.prompt][-batch:]
-        encoded = [await self._prompts.encode(prompt, chunks, kind, token, adapters) for prompt in prompts]
-        embeddings = torch.cat(encoded)
-        scheduler = make_scheduler(request.sampler, model.description.scheduler_config, request.seed)
-        scheduler.set_timesteps(request.steps)
-        schedule = Schedule(
-            scheduler,
-            request.steps,
-            evaluations_per_step(request.sampler),
-            model.description.prediction,
-        )
-        factor = model.vae.factor
-        height, width = request.height // factor, request.width // factor
-        noise, generator = initial_noise(request.seed, model.latent_channels, height, width)
-
-        unet = model.runner(Component.UNET, adapters.layers(Component.UNET.folder))
-        added = adapters.inputs(Component.UNET.folder)
-
-        async def predict(latents: torch.Tensor, timestep: torch.Tensor, prompt: torch.Tensor) -> torch.Tensor:
-            inputs = (latents.to(model.dtype), timestep.to(model.device), prompt, *added)
-            return (await unet.run(inputs, kind, token)).float()
-
-        async def decode(latents: torch.Tensor) -> RgbImage:
-            return image_of(to_rgb(await model.vae.decode(latents.to(model.dtype), kind, token)))
-
-        previews = None
-        if settings.previews:
-            seconds = self._decode_seconds.get((width, height, kind))
-            previews = PreviewMaker(model.description.latent_rgb, decode, seconds, settings.preview_interval)
-        return await denoise(
-            predict, schedule, noise, generator, embeddings, request.guidance_scale, token,
-            lambda report: listeners.step(report, kind), previews,
-        )  # fmt: skip
-
-    async def _decode_or_retry(
-        self, latents: torch.Tensor, settings: EngineSettings, kind: str, token: CancellationToken
-    ) -> RgbImage:
-        vae = self.model.vae
-        vae.set_tiling(settings.vae_tiling is Switch.ON)
-        vae.set_slicing(settings.vae_slicing is Switch.ON)
-        try:
-            return await self._decode(latents, kind, token)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            log.warning("the decode ran out of memory; trying again by tiles")
-        self._prompts.forget()
-        vae.set_tiling(settings.vae_tiling is not Switch.OFF)
-        vae.set_slicing(True)
-        try:
-            return await self._decode(latents, kind, token)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            width, height = (side * vae.factor // 2 for side in (latents.shape[3], latents.shape[2]))
-            fitting = self.model.description.nearest_side(width), self.model.description.nearest_side(height)
-            raise OutOfMemory(
-                f"There isn't enough memory to decode this picture. {fitting[0]}×{fitting[1]} needs a quarter of it."
-            ) from error
-
-    async def _decode(self, latents: torch.Tensor, kind: str, token: CancellationToken) -> RgbImage:
-        started = time.perf_counter()
-        picture = await self.model.vae.decode(latents.to(self.model.dtype), kind, token)
-        check_finite(picture, "The decoded picture")
-        self._decode_seconds[(latents.shape[3], latents.shape[2], kind)] = time.perf_counter() - started
-        return image_of(to_rgb(picture))
-
     def close(self) -> None:
         self._prompts.forget()
         self.model.close()
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of Python or torch says that memory ran out."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def precision_remedy(error: NonFiniteLatents, dtype: torch.dtype) -> str:

@@ -14,7 +14,7 @@ import torch
 
 from engine.events import RgbImage
 from engine.generation.samplers import EPSILON, FLOW
-from engine.models.description import LatentRgb
+from engine.models.latent_rgb import LatentRgb
 from engine.vae.vae import to_rgb
 
 VAE_SHARE = 0.1  # of a step, at most, for a preview by the VAE

@@ -20,7 +20,8 @@ class Runner:
     """What a model holds of each of its modules. Its owner raises `version` when the module's plans became wrong, or
     calls `renew` to be rid of them at once.
 
-    `hosts` has a host for each kind of plan that the module can have; kinds whose plans are the same share one.
+    `hosts` has a host for each kind of plan that the module can have, and one that always answers eagerly; kinds whose
+    plans are the same share one.
     """
 
     def __init__(
@@ -32,17 +33,18 @@ class Runner:
     ) -> None:
         self.name = name
         self.version = 0
-        self.hosts = dict(hosts)
-        self._eager = EagerPlan(function, stream)
+        self.hosts = {EAGER: CompiledModelHost(name), **hosts}
+        self.eager = EagerPlan(function, stream)
 
     async def run(
         self, inputs: Sequence[torch.Tensor], kind: str, token: CancellationToken = CancellationToken.none
     ) -> torch.Tensor:
         """Run the module with a plan of this kind where one is ready, else eagerly."""
-        host = None if kind == EAGER else self.hosts.get(kind)
-        if host is None:
-            return await self._eager.execute_async(inputs, token)
-        return await host.predict_async(inputs, self.version, self._eager, token)
+        return await self.host(kind).predict_async(inputs, self.version, self.eager, token)
+
+    def host(self, kind: str) -> CompiledModelHost:
+        """The host of this kind of plan; the eager one where the module can't have such plans."""
+        return self.hosts.get(kind, self.hosts[EAGER])
 
     def ready(self, signature: Signature, kind: str) -> bool:
         """Whether a plan of this kind can run now."""
@@ -78,4 +80,4 @@ class Runner:
     def close(self) -> None:
         for host in self.hosts.values():
             host.close()
-        self._eager.close()
+        self.eager.close()

@@ -24,7 +24,7 @@ class PartAdapters:
 
 @dataclass(frozen=True, eq=False)
 class Adapters:
-    """By part of the model ("unet", "text_encoder"); parts that no LoRA changes aren't there and run as they are."""
+    """By part of the model ("unet", "text_encoder", …); parts that no LoRA changes aren't there and run as they are."""
 
     parts: Mapping[str, PartAdapters] = field(default_factory=dict)
 

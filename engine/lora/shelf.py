@@ -12,7 +12,7 @@ import torch
 from engine.cancellation import CancellationToken
 from engine.lora.adapters import NO_ADAPTERS, Adapters, PartAdapters
 from engine.lora.layout import AdapterLayout
-from engine.lora.lora_file import LoraFile
+from engine.lora.lora_file import PARTS, LoraFile
 from engine.lora.match import match
 from engine.lora.read import read_lora
 from engine.lora.stack import LoraStack
@@ -36,7 +36,7 @@ class LoraShelf:
 
     def __init__(self, modules: Mapping[str, Any], model: str, device: str, stream: EagerStream) -> None:
         """`modules` are the model's by part, on `device`; `model` is its name, for refusals."""
-        self._modules = {part: module for part, module in modules.items() if part in ("unet", "text_encoder")}
+        self._modules = {part: modules[part] for part in PARTS if part in modules}
         self._model, self._device = model, device
         self._stream = stream
         self._files: OrderedDict[_Identity, LoraFile] = OrderedDict()

@@ -1,6 +1,7 @@
 """What is known of a model folder from its JSON files and safetensors headers alone, without torch.
 
-The layout is diffusers' for Stable Diffusion: model_index.json, text_encoder, tokenizer, unet, vae, scheduler.
+The layout is diffusers' for Stable Diffusion: model_index.json, text_encoder, tokenizer, unet, vae, scheduler; for SDXL
+also text_encoder_2 and tokenizer_2.
 A `safelight.json` beside model_index.json may hold the model's name, the settings it looks best with and the linear
 factors of its latent preview.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,21 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.errors import ModelRefused, RequestRefused
 from engine.generation.samplers import PREDICTIONS, prediction_type, why_unusable
+from engine.models.family import Family, family_of, has_part, why_apart
+from engine.models.latent_rgb import LatentRgb
 from engine.request import GenerationRequest, Sampler
 from resources import STARTER_MODEL
 
-COMPONENTS = ("text_encoder", "unet", "vae")
 MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
 MAX_CONFIG = 10_000_000
-
-
-class LatentRgb(BaseModel):
-    """Linear preview: RGB in -1..1 = latents @ factors + bias, one row of three factors per latent channel."""
-
-    model_config = ConfigDict(frozen=True)
-
-    factors: tuple[tuple[float, float, float], ...]
-    bias: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 class Beside(BaseModel):
@@ -56,7 +49,9 @@ class ModelDescription(BaseModel):
 
     `defaults` is a request with the settings that the model looks best with. Width and height must be multiples
     of `size_multiple` (the VAE's factor times the UNet's) and at most `max_side`. `text_length` is the
-    number of tokens in one chunk of the prompt, its start and end tokens included.
+    number of tokens in one chunk of the prompt, its start and end tokens included. `family` is "starter", "sd1" or
+    "sdxl". Where `zeros_for_empty_prompt`, an empty negative prompt means embeddings of zeros, not those of "".
+    `needs_vae_in_f32` says that the VAE's values outgrow f16.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -71,6 +66,8 @@ class ModelDescription(BaseModel):
     defaults: GenerationRequest
     examples: tuple[str, ...] = ()
     latent_rgb: LatentRgb | None = None
+    zeros_for_empty_prompt: bool = False
+    needs_vae_in_f32: bool = False
     scheduler_config: dict[str, Any] = Field(repr=False)
 
     def why_unusable(self, sampler: Sampler) -> str | None:
@@ -117,26 +114,29 @@ def describe(name: str) -> ModelDescription:
     """
     folder = find_model(name)
     index = read_config(folder / "model_index.json")
-    missing = [part for part in (*COMPONENTS, "scheduler", "tokenizer") if not isinstance(index.get(part), list)]
+    family = family_of(index)
+    missing = [part for part in (*family.parts, "scheduler", *family.tokenizers) if not has_part(index, part)]
     if missing:
-        raise ModelRefused(f"{folder} isn't a Stable Diffusion model folder: it has no {', '.join(missing)}.")
-    if index.get("text_encoder_2") not in (None, [None, None]):
-        raise ModelRefused(f"{folder} has two text encoders (SDXL and later); this version loads Stable Diffusion 1.x.")
-    for part in COMPONENTS:
+        raise ModelRefused(f"{folder} isn't a {family.label} model folder: it has no {', '.join(missing)}.")
+    for part in family.parts:
         for weights in weight_files(folder, part):
             check_header(weights)
-    unet, vae, text = (read_config(folder / part / "config.json") for part in ("unet", "vae", "text_encoder"))
+    unet, vae = (read_config(folder / part / "config.json") for part in ("unet", "vae"))
+    texts = [read_config(folder / part / "config.json") for part in family.text_encoders]
     scheduler = read_config(folder / "scheduler" / "scheduler_config.json")
     prediction = prediction_type(scheduler)
     if prediction not in PREDICTIONS:
         raise ModelRefused(f"{folder} predicts '{prediction}', which no sampler here understands.")
+    if str(scheduler.get("_class_name", "")).startswith("EDM"):
+        raise ModelRefused(f"{folder} is sampled by an {scheduler['_class_name']}, and no sampler here works that way.")
     for config, cls, part in ((unet, "UNet2DConditionModel", "unet"), (vae, "AutoencoderKL", "vae")):
         if config.get("_class_name") != cls:
             raise ModelRefused(f"{folder / part} holds a {config.get('_class_name')}; this version runs {cls}.")
-    tokenizer = read_config(folder / "tokenizer" / "tokenizer_config.json")
+    tokenizers = [read_config(folder / part / "tokenizer_config.json") for part in family.tokenizers]
+    zeros = family.text_encoders[1:] != () and bool(index.get("force_zeros_for_empty_prompt", True))
     beside = _beside(folder)
     try:
-        return _assemble(name, folder, beside, unet, vae, text, tokenizer, scheduler, prediction)
+        return _assemble(name, folder, family, beside, unet, vae, texts, tokenizers, zeros, scheduler, prediction)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelRefused(f"A config of {folder} lacks or garbles what is needed to run it ({error}).") from error
 
@@ -144,11 +144,13 @@ def describe(name: str) -> ModelDescription:
 def _assemble(
     name: str,
     folder: Path,
+    family: Family,
     beside: Beside,
     unet: Mapping[str, Any],
     vae: Mapping[str, Any],
-    text: Mapping[str, Any],
-    tokenizer: Mapping[str, Any],
+    texts: Sequence[Mapping[str, Any]],
+    tokenizers: Sequence[Mapping[str, Any]],
+    zeros_for_empty_prompt: bool,
     scheduler: dict[str, Any],
     prediction: str,
 ) -> ModelDescription:
@@ -158,22 +160,25 @@ def _assemble(
             f"a UNet of {unet['in_channels']} channels in and {unet['out_channels']} out doesn't make latents of "
             f"{channels}; it may be for inpainting or upscaling"
         )
-    if unet["cross_attention_dim"] != text["hidden_size"]:
-        raise ValueError("the UNet and the text encoder don't belong together")
-    latent_rgb = beside.latent_rgb or _FAMILY_LATENT_RGB.get(channels)
+    if (reason := why_apart(family, unet, texts)) is not None:
+        raise ValueError(reason)
+    of_family = family.latent_rgb if channels == len(family.latent_rgb.factors) else None
+    latent_rgb = beside.latent_rgb or of_family
     if latent_rgb is not None and len(latent_rgb.factors) != channels:
         raise ValueError(f"latent_rgb has {len(latent_rgb.factors)} rows for latents of {channels} channels")
     vae_factor = 2 ** (len(vae["block_out_channels"]) - 1)
     side = int(unet["sample_size"]) * vae_factor
     known = {k: v for k, v in beside.model_dump().items() if k in GenerationRequest.model_fields and v is not None}
-    base = {"width": side, "height": side, "guidance_scale": 7.0, "sampler": Sampler.DPMPP_2M_KARRAS, "model": name}
+    guidance, sampler = family.guidance_scale, family.sampler
+    base = {"width": side, "height": side, "guidance_scale": guidance, "sampler": sampler, "model": name}
     if prediction == "flow_prediction":
         base["sampler"] = Sampler.EULER
-    longest = min(int(tokenizer.get("model_max_length", 77)), int(text.get("max_position_embeddings", 77)))
+    lengths = [tokenizer.get("model_max_length", 77) for tokenizer in tokenizers]
+    longest = min(int(length) for length in lengths + [text.get("max_position_embeddings", 77) for text in texts])
     return ModelDescription(
         name=beside.name or folder.name,
         folder=folder,
-        family="starter" if folder == STARTER_MODEL else "sd1",
+        family="starter" if folder == STARTER_MODEL else family.name,
         prediction=prediction,
         size_multiple=vae_factor * 2 ** (len(unet["block_out_channels"]) - 1),
         max_side=beside.max_side or 2048,
@@ -181,16 +186,10 @@ def _assemble(
         defaults=GenerationRequest(**(base | known)),
         examples=beside.examples,
         latent_rgb=latent_rgb,
+        zeros_for_empty_prompt=zeros_for_empty_prompt,
+        needs_vae_in_f32=len(texts) > 1 and bool(vae.get("force_upcast", True)),
         scheduler_config=scheduler,
     )
-
-
-# Latents of Stable Diffusion 1.x and 2.x, times their scaling factor, to RGB: measured by many.
-_FAMILY_LATENT_RGB = {
-    4: LatentRgb(
-        factors=((0.298, 0.207, 0.208), (0.187, 0.286, 0.173), (-0.158, 0.189, 0.264), (-0.184, -0.271, -0.473))
-    )
-}
 
 
 def _beside(folder: Path) -> Beside:

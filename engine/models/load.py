@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], None]
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
-_TEXT_ENCODERS = {"BertModel": {"add_pooling_layer": False}, "CLIPTextModel": {}}
+_TEXT_ENCODERS: dict[str, dict[str, dict[str, Any]]] = {
+    "text_encoder": {"BertModel": {"add_pooling_layer": False}, "CLIPTextModel": {}},
+    "text_encoder_2": {"CLIPTextModelWithProjection": {}},
+}
 
 
 def load_module(
@@ -39,7 +42,8 @@ def load_module(
     token: CancellationToken = CancellationToken.none,
     narrow: bool = False,
 ) -> torch.nn.Module:
-    """Load one part ("text_encoder", "unet" or "vae") of a model in diffusers' layout, in eval mode, without gradients.
+    """Load one part ("text_encoder", "text_encoder_2", "unet" or "vae") of a model in diffusers' layout, in eval mode,
+    without gradients.
 
     `narrow` keeps the large weights in f16 and widens them while the module runs, for f32 on the CPU. `progress` hears
     fractions in 0..1. Raises `ModelRefused` for missing or misshapen tensors and damaged files,
@@ -111,14 +115,16 @@ def _placed(tensor: torch.Tensor, device: str, dtype: torch.dtype) -> torch.Tens
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
-def load_tokenizer(folder: Path, token: CancellationToken = CancellationToken.none) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model folder. Raises `ModelRefused` where its files are missing or broken, and
+def load_tokenizer(
+    folder: Path, token: CancellationToken = CancellationToken.none, part: str = "tokenizer"
+) -> PreTrainedTokenizerBase:
+    """A tokenizer of a model folder. Raises `ModelRefused` where its files are missing or broken, and
     `OperationCancelled` half-way where there is one whole `tokenizer.json`.
     """
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    place = folder / "tokenizer"
+    place = folder / part
     try:
         options = _tokenizer_options(place)
         if options is None:
@@ -130,7 +136,7 @@ def load_tokenizer(folder: Path, token: CancellationToken = CancellationToken.no
     except OperationCancelled:
         raise
     except Exception as error:  # the library raises whatever its parsers raise
-        raise ModelRefused(f"The tokenizer in {folder / 'tokenizer'} can't be read ({error}).") from error
+        raise ModelRefused(f"The tokenizer in {place} can't be read ({error}).") from error
 
 
 def _tokenizer_options(place: Path) -> dict[str, Any] | None:
@@ -152,14 +158,12 @@ def _build(folder: Path, part: str, config: dict[str, Any]) -> torch.nn.Module:
     import transformers
 
     try:
-        if part == "text_encoder":
+        if (known := _TEXT_ENCODERS.get(part)) is not None:
             name = next(iter(config.get("architectures") or []), None)
-            if name not in _TEXT_ENCODERS:
-                raise ModelRefused(
-                    f"{folder / part} holds a {name}; text encoders known here: {', '.join(_TEXT_ENCODERS)}."
-                )
+            if name not in known:
+                raise ModelRefused(f"{folder / part} holds a {name}; text encoders known here: {', '.join(known)}.")
             options = transformers.AutoConfig.for_model(**config)
-            return getattr(transformers, name)(options, **_TEXT_ENCODERS[name])
+            return getattr(transformers, name)(options, **known[name])
         cls = diffusers.UNet2DConditionModel if part == "unet" else diffusers.AutoencoderKL
         return cls.from_config(config)
     except (ModelRefused, OperationCancelled):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from engine.hosts.runner import Runner
 from engine.importing import collector_resting
 from engine.lora.adapted import with_adapters
 from engine.lora.adapters import NO_ADAPTERS, Adapters
-from engine.models.components import Component, as_function
+from engine.models.components import TEXT_ENCODERS, Component, as_function, pooled_width, takes_sizes
 from engine.models.description import ModelDescription
+from engine.models.family import family_named
 from engine.models.load import load_module, load_tokenizer
 from engine.models.weights import PartWeights
 from engine.plans.backends import KINDS, automatic
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 # a large one, from so many bytes in f32, keeps a single plan, and runs eagerly while that for a new size is compiled.
 KEPT_SIZES, LARGE = 2, 500_000_000
 
-# Shares of a load, for its progress: by the size of what is read.
-_PARTS = (("text_encoder", 0.2), ("unet", 0.7), ("vae", 0.1))
-
 
 class Model:
     """A model in memory. Made by `load`; belongs to the engine thread; `close` gives its plans and memory back."""
@@ -45,7 +43,7 @@ class Model:
         self,
         description: ModelDescription,
         modules: dict[str, Any],
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizers: Sequence[PreTrainedTokenizerBase],
         stream: EagerStream,
         builder: PlanBuilder | None,
         on_ready: Callable[[], None] = lambda: None,
@@ -53,18 +51,23 @@ class Model:
     ) -> None:
         self.description = description
         self.kept_weights = weights
-        self.tokenizer = tokenizer
+        self.tokenizers = tuple(tokenizers)
         self.stream = stream
         self.device = str(next(modules["unet"].parameters()).device)
         self.device_type = next(modules["unet"].parameters()).device.type
         self.dtype: torch.dtype = modules["unet"].dtype
         self.latent_channels: int = modules["unet"].config.in_channels
         self.prompt_width: int = modules["unet"].config.cross_attention_dim
+        self.pooled_width = pooled_width(modules["unet"]) if takes_sizes(modules["unet"]) else None
         self.uses_attention_mask = bool(getattr(modules["text_encoder"].config, "use_attention_mask", False))
         self.modules = modules
         self.weights = {part: PartWeights(module, description.folder, part) for part, module in modules.items()}
         self._builder, self._on_ready = builder, on_ready
+        two = "text_encoder_2" in modules
+        self.text_encoders = TEXT_ENCODERS[1:] if two else TEXT_ENCODERS[:1]
         self._runners: dict[tuple[Component, tuple[str, ...]], Runner] = {}
+        for component in (*self.text_encoders, Component.UNET):
+            self.runner(component)
         self.vae = Vae(modules["vae"], self.runner(Component.VAE_ENCODER), self.runner(Component.VAE_DECODER), stream)
 
     def runner(self, component: Component, adapted: tuple[str, ...] = ()) -> Runner:
@@ -92,7 +95,7 @@ class Model:
 
         large = self._is_large(component)
         hosts = {kind: host(kind) for kind in (OPENVINO_STATIC, INDUCTOR)}
-        if component is Component.TEXT_ENCODER:  # prompts are encoded in chunks of one size
+        if component in TEXT_ENCODERS:  # prompts are encoded in chunks of one size
             hosts[OPENVINO_DYNAMIC] = hosts[OPENVINO_STATIC]
         elif not large:
             hosts[OPENVINO_DYNAMIC] = host(OPENVINO_DYNAMIC)
@@ -127,9 +130,11 @@ class Model:
         factor = self.vae.factor
         latents = (self.latent_channels, height // factor, width // factor)
         prompt = (batch, length * prompt_chunks, self.prompt_width)
+        sizes = () if self.pooled_width is None else ((batch, self.pooled_width), (batch, 6))
+        unet = ((batch, *latents), (), prompt, *sizes)
         inputs: dict[Component, tuple[tuple[tuple[int, ...], str], ...]] = {
-            Component.TEXT_ENCODER: (((1, length), "int64"), ((1, length), "int64")),
-            Component.UNET: (((batch, *latents), "float32"), ((), "float32"), (prompt, "float32")),
+            **dict.fromkeys(self.text_encoders, (((1, length), "int64"), ((1, length), "int64"))),
+            Component.UNET: tuple((shape, "float32") for shape in unet),
             Component.VAE_DECODER: (((1, *latents), "float32"),),
         }
         return [
@@ -143,7 +148,7 @@ class Model:
     def kinds(self, backend: Backend) -> tuple[str, ...]:
         """The kinds of plan that `backend` may make pictures with here, best first."""
         chosen = automatic(self.device_type) if backend is Backend.AUTO else backend
-        runners = [self.runner(part) for part in (Component.TEXT_ENCODER, Component.UNET, Component.VAE_DECODER)]
+        runners = [self.runner(part) for part in (*self.text_encoders, Component.UNET, Component.VAE_DECODER)]
         return tuple(kind for kind in KINDS[chosen] if all(kind in runner.hosts for runner in runners))
 
     def prepare(self, needed: list[tuple[Runner, Signature]], backend: Backend) -> None:
@@ -244,24 +249,27 @@ async def load(
     Raises `ModelRefused`, naming the file, and `OperationCancelled` between any two tensors; nothing stays then.
     """
 
-    def read() -> tuple[dict[str, Any], PreTrainedTokenizerBase]:
+    family = family_named(description.family)
+
+    def read() -> tuple[dict[str, Any], list[PreTrainedTokenizerBase]]:
         done = 0.0
         modules: dict[str, Any] = {}
-        for part, share in _PARTS:
+        for part, share in family.parts.items():
             name, start = part.replace("_", " "), done
 
             def report(fraction: float, name: str = name, start: float = start, share: float = share) -> None:
                 progress(name, start + share * fraction)
 
+            wanted = torch.float32 if part == "vae" and description.needs_vae_in_f32 else dtype
             narrow = weights is not Weights.FULL and part != "vae"
-            modules[part] = load_module(description.folder, part, dtype, device, report, token, narrow)
+            modules[part] = load_module(description.folder, part, wanted, device, report, token, narrow)
             stream.watch(modules[part])
             done += share
         token.raise_if_cancelled()
-        return modules, load_tokenizer(description.folder, token)
+        return modules, [load_tokenizer(description.folder, token, part) for part in family.tokenizers]
 
     with collector_resting():
-        modules, tokenizer = await stream.run_async(read, token)
+        modules, tokenizers = await stream.run_async(read, token)
     await asyncio.sleep(0)
     token.raise_if_cancelled()
-    return Model(description, modules, tokenizer, stream, builder, on_ready, weights)
+    return Model(description, modules, tokenizers, stream, builder, on_ready, weights)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from engine.cancellation import CancellationToken
+from engine.hosts.chain import Call
 from engine.hosts.runner import Runner
 from engine.plans.eager import EagerStream
 from engine.plans.plan import EAGER
@@ -25,6 +26,7 @@ class Vae:
         self.encoder = encoder
         self.decoder = decoder
         self._vae = vae
+        self._dtype: torch.dtype = next(vae.parameters()).dtype
         self.factor: int = 2 ** (len(vae.config.block_out_channels) - 1)
         self.channels: int = vae.config.latent_channels
         self._scale = float(vae.config.scaling_factor)
@@ -55,12 +57,18 @@ class Vae:
 
     async def decode(self, latents: torch.Tensor, kind: str, token: CancellationToken) -> torch.Tensor:
         """Scaled latents [B, C, h, w] to a picture in about -1..1, [B, 3, H, W]."""
-        unscaled = latents / self._scale + self._shift
-        return await self.decoder.run((unscaled,), EAGER if self.tiling else kind, token)
+        return await self.decode_by(lambda inputs: self.decoder.run(inputs, kind, token), latents, token)
+
+    async def decode_by(self, call: Call, latents: torch.Tensor, token: CancellationToken) -> torch.Tensor:
+        """`decode` as a stage of a chain, where `call` runs the decoder."""
+        unscaled = latents.to(self._dtype) / self._scale + self._shift
+        if self.tiling:
+            return await self.decoder.run((unscaled,), EAGER, token)
+        return await call((unscaled,))
 
     async def encode(self, picture: torch.Tensor, kind: str, token: CancellationToken) -> torch.Tensor:
         """A picture in -1..1, [B, 3, H, W], to the mean of its scaled latents [B, C, h, w]."""
-        parameters = await self.encoder.run((picture,), EAGER if self.tiling else kind, token)
+        parameters = await self.encoder.run((picture.to(self._dtype),), EAGER if self.tiling else kind, token)
         return (parameters[:, : self.channels] - self._shift) * self._scale
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from engine.importing import import_torch
 from tests.engine import tiny_model as tiny
+from tests.engine import tiny_sdxl as sdxl
 
 if TYPE_CHECKING:
     from engine.plans.builder import PlanBuilder
@@ -27,6 +28,18 @@ def torch_imported() -> None:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory, torch_imported: None) -> Path:
     """A model folder with random weights, never to be changed; `changed_model` is for that."""
     return tiny.write(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_sdxl(tmp_path_factory: pytest.TempPathFactory, torch_imported: None) -> Path:
+    """An SDXL model folder with random weights, never to be changed; `changed_sdxl` is for that."""
+    return sdxl.write(tmp_path_factory.mktemp("models") / "tiny-sdxl")
+
+
+@pytest.fixture
+def changed_sdxl(tiny_sdxl: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny SDXL model that a test may damage."""
+    return Path(shutil.copytree(tiny_sdxl, tmp_path / "tiny-sdxl"))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import gc
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -303,16 +304,16 @@ def test_tiling_during_a_run_takes_effect_at_its_decode(configured: Callable[...
 def test_latents_that_are_no_numbers_are_reported_and_never_saved(
     configured: Callable[..., Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine.hosts.runner import Runner
+    from engine.hosts.host import CompiledModelHost
 
-    run = Runner.run
+    predict: Any = CompiledModelHost.predict_async
 
-    async def broken(self: Runner, *arguments: object) -> object:
-        answer = await run(self, *arguments)
+    async def broken(self: CompiledModelHost, *arguments: Any, **named: Any) -> Any:
+        answer = await predict(self, *arguments, **named)
         return answer * float("nan") if self.name == "noise predictor" else answer
 
     engine = configured(output_folder=tmp_path)
-    monkeypatch.setattr(Runner, "run", broken)
+    monkeypatch.setattr(CompiledModelHost, "predict_async", broken)
     with pytest.raises(NonFiniteLatents, match=r"Step 1 of 6: 1,024 of 1,024 values .*float32"):
         engine.generate(REQUEST)
     assert list(tmp_path.iterdir()) == []
@@ -323,15 +324,15 @@ def test_running_out_of_memory_is_answered_with_tiles_then_a_sentence(
 ) -> None:
     from engine.vae.vae import Vae
 
-    decode, tried = Vae.decode, []
+    decode, tried = Vae.decode_by, []
 
-    async def cramped(self: Vae, *arguments: object) -> object:
+    async def cramped(self: Vae, *arguments: Any) -> Any:
         tried.append(self.tiling)
         if not self.tiling or always:
             raise MemoryError
         return await decode(self, *arguments)
 
-    monkeypatch.setattr(Vae, "decode", cramped)
+    monkeypatch.setattr(Vae, "decode_by", cramped)
     always = False
     assert engine.generate(REQUEST).made_with.vae_tiling
     always = True

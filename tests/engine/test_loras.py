@@ -13,6 +13,7 @@ from engine.engine import Engine
 from engine.errors import ModelRefused, OperationCancelled
 from engine.events import Building, Event, Finished
 from engine.request import Backend, EngineSettings, GenerationRequest, LoraUse, Sampler
+from tests.engine.generation.running import encode as encode_one
 from tests.engine.lora import written
 
 BACKENDS = pytest.mark.parametrize("backend", [Backend.EAGER, Backend.OPENVINO])
@@ -147,7 +148,6 @@ def test_a_lora_without_a_text_encoder_leaves_the_prompt_as_it_was(
     from engine.models.description import describe
     from engine.models.model import load
     from engine.plans.eager import EagerStream
-    from engine.plans.plan import EAGER
 
     async def encode() -> list[Any]:
         import torch
@@ -160,7 +160,8 @@ def test_a_lora_without_a_text_encoder_leaves_the_prompt_as_it_was(
         answers = []
         for loras in ((), (("unet", 1.0),), (("2", 1.0),), (("2", 0.5),), (("2", 0.0),), (("2", 1.0), ("unet", 0.1))):
             uses = [LoraUse(file=str(lora_folder / f"{name}.safetensors"), strength=at) for name, at in loras]
-            answers.append(await encoder.encode("a dog", 1, EAGER, token, await shelf.adapters(uses, token)))
+            adapters = await shelf.adapters(uses, token)
+            answers.append((await encode_one(encoder, model, "a dog", 1, adapters=adapters)).embeddings)
         model.close()
         stream.close()
         return answers
@@ -214,7 +215,8 @@ async def test_a_large_model_holds_its_plans_once_with_or_without_loras(
     import torch
 
     from engine.events import RgbImage
-    from engine.generation.generate import Listeners, Painter
+    from engine.generation.generate import Painter
+    from engine.generation.pipeline import Listeners
     from engine.models import model as models
     from engine.models.description import describe
     from engine.plans.builder import PlanBuilder

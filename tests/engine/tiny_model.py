@@ -70,19 +70,26 @@ def write(folder: Path) -> Path:
     """Write the model into `folder` as diffusers and transformers themselves write one. Seeded: always the same."""
     import torch
     from diffusers import AutoencoderKL, UNet2DConditionModel
-    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+    from transformers import CLIPTextConfig, CLIPTextModel
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
         UNet2DConditionModel.from_config(UNET).save_pretrained(folder / "unet")
         AutoencoderKL.from_config(VAE).save_pretrained(folder / "vae")
         CLIPTextModel(CLIPTextConfig(**TEXT_ENCODER)).save_pretrained(folder / "text_encoder")
-    pieces = ["<|startoftext|>", "<|endoftext|>", *LETTERS, *(letter + "</w>" for letter in LETTERS)]
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    CLIPTokenizer(vocabulary, [], model_max_length=CONTEXT).save_pretrained(folder / "tokenizer")
+    write_tokenizer(folder / "tokenizer")
     write_json(folder / "scheduler" / "scheduler_config.json", SCHEDULER)
     write_json(folder / "model_index.json", INDEX)
     return folder
+
+
+def write_tokenizer(folder: Path, **options: str) -> None:
+    """CLIP's tokenizer with the letters for a vocabulary; `options` are the library's."""
+    from transformers import CLIPTokenizer
+
+    pieces = ["<|startoftext|>", "<|endoftext|>", *LETTERS, *(letter + "</w>" for letter in LETTERS)]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    CLIPTokenizer(vocabulary, [], model_max_length=CONTEXT, **options).save_pretrained(folder)
 
 
 def write_json(path: Path, content: Any) -> None:

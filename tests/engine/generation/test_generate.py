@@ -34,7 +34,7 @@ async def make(
     token: CancellationToken = CancellationToken.none,
     decoding: Callable[[], None] = lambda: None,
 ) -> tuple[RgbImage, MadeWith]:
-    from engine.generation.generate import Listeners
+    from engine.generation.pipeline import Listeners
 
     listeners = Listeners(lambda report, plan: None, decoding, lambda what, fraction: None)
     return await painter.make_picture(request, settings, listeners, token)
@@ -85,14 +85,14 @@ async def test_a_switch_changed_while_the_picture_is_made_acts_at_the_decode(pai
 
 def short_of_memory(painter: Painter, monkeypatch: pytest.MonkeyPatch, until_tiled: bool, error: Exception) -> None:
     vae = painter.model.vae
-    decode = vae.decode
+    decode = vae.decode_by
 
-    async def failing(latents: Any, kind: str, token: CancellationToken) -> Any:
+    async def failing(call: Any, latents: Any, token: CancellationToken) -> Any:
         if until_tiled and vae.tiling and vae.slicing:
-            return await decode(latents, kind, token)
+            return await decode(call, latents, token)
         raise error
 
-    monkeypatch.setattr(vae, "decode", failing)
+    monkeypatch.setattr(vae, "decode_by", failing)
 
 
 ERRORS = [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ...")]
@@ -129,9 +129,9 @@ async def test_another_error_of_the_decode_is_no_lack_of_memory(
 async def test_a_picture_of_no_numbers_is_never_a_result(painter: Painter, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    async def decode(latents: Any, kind: str, token: CancellationToken) -> Any:
+    async def decode(call: Any, latents: Any, token: CancellationToken) -> Any:
         return torch.full((1, 3, 32, 40), float("nan"))
 
-    monkeypatch.setattr(painter.model.vae, "decode", decode)
+    monkeypatch.setattr(painter.model.vae, "decode_by", decode)
     with pytest.raises(NonFiniteLatents, match="The decoded picture: 3,840 of 3,840 values"):
         await make(painter, settings=lambda: EngineSettings(previews=False))

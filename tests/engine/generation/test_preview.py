@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.events import RgbImage
 from engine.generation.samplers import EPSILON, FLOW, V_PREDICTION
-from engine.models.description import LatentRgb
+from engine.models.latent_rgb import LatentRgb
 
 if TYPE_CHECKING:
     import torch

@@ -43,7 +43,7 @@ def painter(starter: Model) -> Painter:
 
 
 async def ours(painter: Painter, sampler: Sampler, steps: int) -> tuple[RgbImage, list[int]]:
-    from engine.generation.generate import Listeners
+    from engine.generation.pipeline import Listeners
 
     request = GenerationRequest(
         prompt=PROMPT, negative_prompt=NEGATIVE, width=WIDTH, height=HEIGHT, steps=steps, guidance_scale=GUIDANCE,

@@ -12,7 +12,7 @@ import pytest
 
 from engine.cancellation import CancellationToken
 from engine.errors import HostClosed, OperationCancelled, PlanFailed
-from engine.hosts.chain import Arrange, ChainedCompiledModelHost, Stage, handed_on_first
+from engine.hosts.chain import Arrange, Call, ChainedCompiledModelHost, Stage, handed_on_first
 from engine.hosts.host import CompiledModelHost
 from engine.plans.plan import EAGER, OPENVINO_STATIC, Plan, Signature
 
@@ -300,3 +300,43 @@ def test_every_stage_is_closed_although_closing_one_fails(caplog: pytest.LogCapt
     asked.chain.close()
     assert [part.plans[0].is_alive for part in asked.parts] == [False, True, False]
     assert "can't be ended" in caplog.text
+
+
+async def test_a_driven_stage_calls_its_host_as_often_as_it_needs_and_hands_on_what_it_returns() -> None:
+    import torch
+
+    first, loop, last = Part(lambda x: x + 1), Part(lambda x: 2 * x), Part(lambda x: x - 3)
+    chain = ChainedCompiledModelHost([first.host, loop.host, last.host])
+    handed: list[torch.Tensor] = []
+
+    async def thrice(call: Call, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        (x,) = inputs
+        handed.append(x)
+        for _ in range(3):
+            x = await call((x,))
+        return x
+
+    stages = [first.stage, Stage(loop.eager, drive=thrice), last.stage]
+    answer = await chain.predict_async(torch.ones(2), (0, 0, 0), stages)
+    assert torch.equal(answer, torch.full((2,), 13.0))
+    assert [part.host.counters.slow_calls + part.host.counters.fast_hits for part in (first, loop, last)] == [1, 3, 1]
+    assert handed[0] is first.eager.outputs[-1]  # without a copy
+    with pytest.raises(ValueError, match="predict_async"):
+        chain.predict(torch.ones(2), (0, 0, 0), stages)
+
+
+async def test_a_version_is_looked_at_when_its_stage_begins() -> None:
+    import torch
+
+    versions = [0, 0]
+    first, second = Part(lambda x: x + 1), Part(lambda x: 2 * x)
+    chain = ChainedCompiledModelHost([first.host, second.host])
+    await chain.predict_async(torch.ones(2), versions, [first.stage, second.stage])
+
+    async def raising(call: Call, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        versions[1] = 1
+        return await call(inputs)
+
+    (before,) = second.plans
+    await chain.predict_async(torch.ones(2), versions, [Stage(first.eager, drive=raising), second.stage])
+    assert not before.is_alive

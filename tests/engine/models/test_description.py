@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ModelRefused, RequestRefused
-from engine.models.description import LatentRgb, ModelDescription, check_header, describe, weight_files
+from engine.models.description import ModelDescription, check_header, describe, weight_files
+from engine.models.latent_rgb import LatentRgb
 from engine.request import GenerationRequest, Sampler
 from resources import STARTER_MODEL
 from tests.engine.tiny_model import SIZE_MULTIPLE
@@ -173,7 +174,11 @@ def test_a_missing_part_is_named(changed_model: Path, part: str) -> None:
 @pytest.mark.parametrize(
     ("file", "changes", "sentence"),
     [
-        ("model_index.json", {"text_encoder_2": ["transformers", "CLIPTextModelWithProjection"]}, "two text encoders"),
+        (
+            "model_index.json",
+            {"text_encoder_2": ["transformers", "CLIPTextModelWithProjection"]},
+            "XL model folder: it has no tokenizer_2",
+        ),
         ("unet/config.json", {"_class_name": "SD3Transformer2DModel"}, "holds a SD3Transformer2DModel"),
         ("vae/config.json", {"_class_name": "AutoencoderDC"}, "holds a AutoencoderDC"),
         ("scheduler/scheduler_config.json", {"prediction_type": "sample"}, "predicts 'sample'"),
