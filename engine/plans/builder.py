@@ -134,15 +134,17 @@ class PlanBuilder:
 
     def _build(self, build: _Build, token: CancellationToken) -> Plan:
         token.raise_if_cancelled()
-        check_memory(build.source.component, build.source.folder, build.source.part)
+        source = build.source
         if build.kind == INDUCTOR:
-            source, cache = build.source, self._folder / ".inductor"
+            check_memory(source.component, source.folder, source.part)
+            cache = self._folder / ".inductor"
             return InductorPlan(
                 source.folder, source.component, build.signature, cache, self._device, token, self._threads(),
                 source.adapted,
             )  # fmt: skip
-        key = self._key(build.source, token)
+        key = self._key(source, token)
         stored = self._store.find(key, token)
+        check_memory(source.component, source.folder, source.part, source.weights, stored is not None)
         path = stored or self._store.add(key, lambda target: self._convert(build.source, target, token))
         return OpenVinoPlan(path, build.signature, token, self._threads(), from_store=stored is not None)
 

@@ -140,8 +140,8 @@ def _keeping_f16(model: Any) -> Any:
     from openvino import opset13 as ops
 
     openvino = import_openvino()
-    (result,) = model.get_results()
+    results = model.get_results()
     state = ops.read_value(ops.constant(np.float32(0)), _STATE)
-    answer = ops.add(result.input_value(0), state)
-    result.input(0).replace_source_output(answer.output(0))
-    return openvino.Model([result], [ops.assign(state, _STATE)], model.get_parameters(), model.get_friendly_name())
+    answer = ops.add(results[0].input_value(0), state)
+    results[0].input(0).replace_source_output(answer.output(0))
+    return openvino.Model(results, [ops.assign(state, _STATE)], model.get_parameters(), model.get_friendly_name())
