@@ -135,7 +135,7 @@ class Settings(BaseModel):
         _declared(
             _MEMORY,
             QT_TRANSLATE_NOOP("Settings", "Weights"),
-            QT_TRANSLATE_NOOP("Settings", "@@HINT@@"),
+            QT_TRANSLATE_NOOP("Settings", "Smaller ones need less memory and take longer. From the next picture."),
             {
                 Weights.FULL: QT_TRANSLATE_NOOP("Settings", "Full"),
                 Weights.HALF: QT_TRANSLATE_NOOP("Settings", "Half"),
