@@ -105,6 +105,12 @@ def _add_running_options(generate: argparse.ArgumentParser) -> None:
         help="openvino and inductor (torch.compile) wait for their compiled plans, auto takes one if it is ready",
     )
     running.add_argument("--threads", type=int, metavar="N", help="how many threads to use; left out: all that help")
+    running.add_argument(
+        "--weights",
+        choices=("full", "half", "int8"),
+        default="full",
+        help="keep the model's weights smaller in memory, for the time that steps take; half changes nothing visible",
+    )
     running.add_argument("--vae-tiling", choices=switch, default="auto", help="decode in tiles, to need less memory")
     running.add_argument("--vae-slicing", choices=switch, default="auto", help="decode one picture at a time")
     running.add_argument("--quiet", action="store_true", help="show no progress")

@@ -27,7 +27,7 @@ from engine.events import Cancelled, Failed, Finished
 from engine.jobs import Job
 from engine.models.description import describe
 from engine.pictures.metadata import read_settings
-from engine.request import MAX_SEED, MAX_THREADS, EngineSettings, GenerationRequest, LoraUse, Sampler, Switch
+from engine.request import MAX_SEED, MAX_THREADS, EngineSettings, GenerationRequest, LoraUse, Sampler, Switch, Weights
 from engine.validation import first_fault
 
 MAX_COUNT = 10_000
@@ -165,6 +165,7 @@ def _settings(options: argparse.Namespace) -> EngineSettings:
         # A plan that is built beside the only picture would slow it down and come too late for it.
         build_plans=options.count > 1,
         threads=options.threads or 0,
+        weights=Weights(options.weights),
     )
 
 

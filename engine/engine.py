@@ -35,7 +35,7 @@ from engine.pictures.files import save_picture
 from engine.plans.backends import why_unavailable
 from engine.plans.builder import PlanBuilder
 from engine.plans.eager import EagerStream, unless_cancelled
-from engine.request import Backend, EngineSettings, GenerationRequest
+from engine.request import Backend, EngineSettings, GenerationRequest, Weights
 from engine.thread import EngineThread
 
 if TYPE_CHECKING:
@@ -308,9 +308,11 @@ class Engine:
             device = best_device()
             wanted = dtype or device.dtype
             current = self._painter
+            kept = self._settings.weights if device.torch_name == "cpu" else Weights.FULL
             if (
                 current is not None
                 and current.model.description == description
+                and current.model.kept_weights is kept
                 and wanted in (current.model.dtype, None)
             ):
                 await self._use_threads(current.model, token)
@@ -318,7 +320,7 @@ class Engine:
             await self._use_threads(None, token)
             model = await load(
                 description, self._stream, self._plan_builder(device.torch_name), device.torch_name, wanted,
-                self._sparsely(loading), token, self._tell_ready,
+                self._sparsely(loading), token, self._tell_ready, kept,
             )  # fmt: skip
             self._painter = Painter(model, self._version)
             if current is not None:

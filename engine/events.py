@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from engine.request import Backend, GenerationRequest
+from engine.request import Backend, GenerationRequest, Weights
 
 
 class _Data(BaseModel):
@@ -33,7 +33,7 @@ class MadeWith(_Data):
     """What made a picture, beyond its request; with the same one the same request gives the same bits.
 
     `plan` names the kind of plan: "eager", "openvino-static", or "openvino-static, then eager" where a plan broke while
-    it ran, which can't be repeated. `batch` is the noise predictor's batch size.
+    it ran, which can't be repeated. `batch` is the noise predictor's batch size; `weights` are those it was made with.
     """
 
     plan: str
@@ -42,6 +42,7 @@ class MadeWith(_Data):
     vae_slicing: bool = False
     safelight: str = ""
     torch: str = ""
+    weights: Weights = Weights.FULL
 
 
 class _JobEvent(_Data):

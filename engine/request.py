@@ -48,6 +48,19 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+class Weights(StrEnum):
+    """In which form a model's large weights stay in memory on the CPU; everything is computed in f32.
+
+    `FULL` is f32, the fastest. `HALF` is f16, as most files hold them: pictures differ by rounding alone. `INT8` is for
+    OpenVINO plans, with a scale per output channel: pictures differ a little; what no plan answers runs in f16. The VAE
+    is small and always full.
+    """
+
+    FULL = "full"
+    HALF = "half"
+    INT8 = "int8"
+
+
 class LoraUse(BaseModel):
     """A LoRA (Hu et al. 2021) in a picture: its .safetensors file, and how strongly it changes the model.
 
@@ -92,7 +105,7 @@ class EngineSettings(BaseModel):
     A changed VAE switch takes effect at the next decode, everything else at the next picture.
     `output_folder` None keeps pictures in memory only. `preview_interval` is the least time between two previews,
     in seconds. `plan_folder` None keeps compiled plans for this process only. `threads` is how many the operators
-    may use, 0 as many as the libraries choose.
+    may use, 0 as many as the libraries choose. Changed `weights` load the model again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -105,3 +118,4 @@ class EngineSettings(BaseModel):
     vae_slicing: Switch = Switch.AUTO
     build_plans: bool = True
     threads: Annotated[int, Field(ge=0, le=MAX_THREADS)] = 0
+    weights: Weights = Weights.FULL

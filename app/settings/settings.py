@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from PySide6.QtCore import QT_TRANSLATE_NOOP
 
-from engine.request import EngineSettings, Switch
+from engine.request import EngineSettings, Switch, Weights
 
 CONTEXT = "Settings"
 
@@ -47,6 +47,7 @@ _PICTURES = QT_TRANSLATE_NOOP("Settings", "Pictures")
 _PREVIEWS = QT_TRANSLATE_NOOP("Settings", "Previews")
 _VAE = QT_TRANSLATE_NOOP("Settings", "VAE")
 _SPEED = QT_TRANSLATE_NOOP("Settings", "Speed")
+_MEMORY = QT_TRANSLATE_NOOP("Settings", "Memory")
 _CORES = os.cpu_count() or 1
 
 
@@ -129,6 +130,20 @@ class Settings(BaseModel):
         ),
     ] = 0
 
+    weights: Annotated[
+        Weights,
+        _declared(
+            _MEMORY,
+            QT_TRANSLATE_NOOP("Settings", "Weights"),
+            QT_TRANSLATE_NOOP("Settings", "Smaller ones need less memory and take longer. From the next picture."),
+            {
+                Weights.FULL: QT_TRANSLATE_NOOP("Settings", "Full"),
+                Weights.HALF: QT_TRANSLATE_NOOP("Settings", "Half"),
+                Weights.INT8: QT_TRANSLATE_NOOP("Settings", "8-bit"),
+            },
+        ),
+    ] = Weights.FULL
+
     @field_validator("threads")
     @classmethod
     def _within_this_computer(cls, threads: int) -> int:
@@ -145,4 +160,5 @@ class Settings(BaseModel):
             vae_tiling=self.vae_tiling,
             vae_slicing=self.vae_slicing,
             threads=self.threads,
+            weights=self.weights,
         )

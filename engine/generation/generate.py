@@ -60,6 +60,7 @@ class Painter:
             vae_slicing=vae.slicing,
             safelight=self._version,
             torch=torch.__version__,
+            weights=self.model.weights_of(kind),
         )
         return image, made_with
 

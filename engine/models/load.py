@@ -20,6 +20,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from engine.cancellation import CancellationToken
 from engine.errors import ModelRefused, OperationCancelled
 from engine.models.description import check_header, read_config, weight_files
+from engine.models.narrow import keep_narrow, stays_narrow
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -39,17 +40,21 @@ def load_module(
     device: str = "cpu",
     progress: Progress = lambda fraction: None,
     token: CancellationToken = CancellationToken.none,
+    narrow: bool = False,
 ) -> torch.nn.Module:
     """Load one part ("text_encoder", "text_encoder_2", "unet" or "vae") of a model in diffusers' layout, in eval mode,
     without gradients.
 
-    `progress` hears fractions in 0..1. Raises `ModelRefused` for missing or misshapen tensors and damaged files,
+    `narrow` keeps the large weights in f16 and widens them while the module runs, for f32 on the CPU. `progress` hears
+    fractions in 0..1. Raises `ModelRefused` for missing or misshapen tensors and damaged files,
     and `OperationCancelled` between two tensors, also while the module is built.
     """
     token.raise_if_cancelled()
     config = read_config(folder / part / "config.json")
     with init_empty_weights(include_buffers=False), _stopping_at_parameters(token):
         module = _build(folder, part, config)
+    if narrow:
+        keep_narrow(module)
     fill(module, folder, part, dtype, device, progress, token.raise_if_cancelled)
     return module.to(device).eval().requires_grad_(False)
 
@@ -81,7 +86,7 @@ def fill(
                     f"{file}: {name} has the shape {tuple(tensor.shape)}, the config asks for "
                     f"{tuple(expected[target].shape)}. The weights and the config don't belong together."
                 )
-            _assign(module, target, _placed(tensor, device, dtype))
+            _assign(module, target, tensor, device, dtype)
             missing.discard(target)
     if missing:
         raise ModelRefused(f"{folder / part} lacks {len(missing)} tensors, {min(missing)} for one: it isn't complete.")
@@ -191,9 +196,10 @@ def _current_name(name: str, expected: dict[str, torch.Tensor]) -> str | None:
     return None
 
 
-def _assign(module: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
+def _assign(module: torch.nn.Module, name: str, tensor: torch.Tensor, device: str, dtype: torch.dtype) -> None:
     owner, _, leaf = name.rpartition(".")
     part = module.get_submodule(owner)
+    tensor = tensor.half() if stays_narrow(part, leaf, tensor) else _placed(tensor, device, dtype)
     if leaf in part._parameters:
         part._parameters[leaf] = torch.nn.Parameter(tensor, requires_grad=False)
     else:

@@ -25,7 +25,7 @@ from engine.plans.backends import KINDS, automatic
 from engine.plans.builder import PlanBuilder, PlanSource
 from engine.plans.eager import EagerStream, unless_cancelled
 from engine.plans.plan import EAGER, INDUCTOR, OPENVINO_DYNAMIC, OPENVINO_STATIC, Signature
-from engine.request import Backend
+from engine.request import Backend, Weights
 from engine.vae.vae import Vae
 
 if TYPE_CHECKING:
@@ -47,8 +47,10 @@ class Model:
         stream: EagerStream,
         builder: PlanBuilder | None,
         on_ready: Callable[[], None] = lambda: None,
+        weights: Weights = Weights.FULL,
     ) -> None:
         self.description = description
+        self.kept_weights = weights
         self.tokenizers = tuple(tokenizers)
         self.stream = stream
         self.device = str(next(modules["unet"].parameters()).device)
@@ -83,7 +85,8 @@ class Model:
         builder = self._builder
         if builder is None:
             return {}
-        source = PlanSource(self.description.folder, component, component.folder, adapted)
+        kept = Weights.FULL if component.folder == "vae" else self.kept_weights
+        source = PlanSource(self.description.folder, component, component.folder, adapted, kept)
 
         def host(kind: str) -> CompiledModelHost:
             build = partial(builder.build, source, kind)
@@ -112,6 +115,12 @@ class Model:
             return answer
 
         return run
+
+    def weights_of(self, kind: str) -> Weights:
+        """In which form the weights are that make a picture with this kind of plan."""
+        if self.kept_weights is Weights.FULL or kind in KINDS[Backend.INDUCTOR]:
+            return Weights.FULL
+        return self.kept_weights if kind in KINDS[Backend.OPENVINO] else Weights.HALF
 
     def signatures(
         self, width: int, height: int, prompt_chunks: int, batch: int, adapters: Adapters = NO_ADAPTERS
@@ -232,8 +241,10 @@ async def load(
     progress: Callable[[str, float], None],
     token: CancellationToken,
     on_ready: Callable[[], None] = lambda: None,
+    weights: Weights = Weights.FULL,
 ) -> Model:
-    """Load a model on the eager stream. `progress` hears a part's name and the fraction of the whole.
+    """Load a model on the eager stream. `progress` hears a part's name and the fraction of the whole. `weights` other
+    than FULL are for f32 on the CPU.
 
     Raises `ModelRefused`, naming the file, and `OperationCancelled` between any two tensors; nothing stays then.
     """
@@ -250,7 +261,8 @@ async def load(
                 progress(name, start + share * fraction)
 
             wanted = torch.float32 if part == "vae" and description.needs_vae_in_f32 else dtype
-            modules[part] = load_module(description.folder, part, wanted, device, report, token)
+            narrow = weights is not Weights.FULL and part != "vae"
+            modules[part] = load_module(description.folder, part, wanted, device, report, token, narrow)
             stream.watch(modules[part])
             done += share
         token.raise_if_cancelled()
@@ -260,4 +272,4 @@ async def load(
         modules, tokenizers = await stream.run_async(read, token)
     await asyncio.sleep(0)
     token.raise_if_cancelled()
-    return Model(description, modules, tokenizers, stream, builder, on_ready)
+    return Model(description, modules, tokenizers, stream, builder, on_ready, weights)

@@ -22,6 +22,7 @@ from engine.plans.openvino import OpenVinoPlan
 from engine.plans.plan import INDUCTOR, Plan, Signature
 from engine.plans.store import PlanStore, sha256
 from engine.plans.wire import ChildProcess
+from engine.request import Weights
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +34,14 @@ _LIBRARIES = ("openvino", "torch", "diffusers", "transformers")
 class PlanSource:
     """What a plan is made from: one component of a model folder with the weights that lie there.
 
-    `adapted` names the layers that take low-rank pairs, as further inputs.
+    `adapted` names the layers that take low-rank pairs, as further inputs. `weights` says how OpenVINO plans keep them.
     """
 
     folder: Path
     component: str
     part: str
     adapted: tuple[str, ...] = ()
+    weights: Weights = Weights.FULL
 
 
 @dataclass
@@ -132,16 +134,18 @@ class PlanBuilder:
 
     def _build(self, build: _Build, token: CancellationToken) -> Plan:
         token.raise_if_cancelled()
-        check_memory(build.source.component, build.source.folder, build.source.part)
+        source = build.source
         if build.kind == INDUCTOR:
-            source, cache = build.source, self._folder / ".inductor"
+            check_memory(source.component, source.folder, source.part)
+            cache = self._folder / ".inductor"
             return InductorPlan(
                 source.folder, source.component, build.signature, cache, self._device, token, self._threads(),
                 source.adapted,
             )  # fmt: skip
-        key = self._key(build.source, token)
+        key = self._key(source, token)
         stored = self._store.find(key, token)
-        path = stored or self._store.add(key, lambda target: self._convert(build.source, target, token), token)
+        check_memory(source.component, source.folder, source.part, source.weights, stored is not None)
+        path = stored or self._store.add(key, lambda target: self._convert(source, target, token), token)
         return OpenVinoPlan(path, build.signature, token, self._threads(), from_store=stored is not None)
 
     def _convert(self, source: PlanSource, target: Path, token: CancellationToken) -> None:
@@ -151,7 +155,9 @@ class PlanBuilder:
         child = self._converter
         unregister = token.on_cancel(child.kill)
         try:
-            child.wire.send("convert", str(source.folder), source.component, str(target), source.adapted)
+            child.wire.send(
+                "convert", str(source.folder), source.component, str(target), source.adapted, source.weights
+            )
             answer = child.wire.receive()
         except (EOFError, OSError, ValueError) as error:
             token.raise_if_cancelled()
@@ -169,6 +175,8 @@ class PlanBuilder:
     def _key(self, source: PlanSource, token: CancellationToken) -> str:
         parts = [f"{name} {version(name)}" for name in _LIBRARIES]
         parts += [f"revision {CONVERTER_REVISION}", source.component, platform.machine(), *source.adapted]
+        if source.weights is not Weights.FULL:
+            parts.append(f"weights {source.weights}")
         place = source.folder / source.part
         for file in sorted([*place.glob("*.safetensors"), *place.glob("config.json")]):
             stat = file.stat()

@@ -20,8 +20,13 @@ class OpenVinoModule:
         model = core.read_model(path)
         if shapes is not None:
             model.reshape({port: list(shape) for port, shape in zip(model.inputs, shapes, strict=True)})
-        # f32 whatever the device would rather use, so that results stay within rounding of eager ones.
-        config: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        # f32 whatever the device would rather use, so that results stay within rounding of eager ones: inputs of int8
+        # weights, too, aren't to be rounded to int8.
+        config: dict[str, Any] = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "LATENCY",
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        }
         if threads:
             config["INFERENCE_NUM_THREADS"] = threads
         self._request = core.compile_model(model, "CPU", config).create_infer_request()

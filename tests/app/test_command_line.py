@@ -26,7 +26,7 @@ from engine.events import Finished, MadeWith, RgbImage
 from engine.models.description import describe
 from engine.pictures.files import save_picture
 from engine.pictures.metadata import read_settings
-from engine.request import Backend, GenerationRequest, LoraUse, Sampler
+from engine.request import Backend, GenerationRequest, LoraUse, Sampler, Weights
 
 SAFELIGHT = [sys.executable, "-m", "app"]
 MADE_WITH = MadeWith(plan="eager", batch=2)
@@ -292,6 +292,18 @@ def test_pictures_are_the_engines_and_their_settings_read_back(environment: dict
             assert again.made_with == made_with
             with Image.open(line["path"]) as image:
                 assert image.tobytes() == again.image.pixels
+
+
+def test_the_weights_asked_for_make_the_picture_which_says_so(environment: dict[str, str], tmp_path: Path) -> None:
+    arguments = ["a pear", "--steps", "1", "--size", "64x64", "--backend", "eager", "--quiet", "--out", str(tmp_path)]
+    ended = safelight("generate", *arguments, "--weights", "half", "--json", env=environment)
+    assert ended.returncode == OK
+    line = json.loads(ended.stdout)
+    assert line["made_with"]["weights"] == "half"
+    assert read_settings(Path(line["path"]))[1].weights is Weights.HALF
+    refused = safelight("generate", *arguments, "--weights", "q4", env=environment)
+    assert refused.returncode == BAD_USAGE
+    assert "full" in refused.stderr
 
 
 @pytest.fixture

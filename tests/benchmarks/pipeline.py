@@ -7,8 +7,8 @@
 The model is SDXL at a fifth of its width with random weights (`tests.benchmarks.narrow_sdxl`). A picture is everything
 from prompt to 8-bit pixels, text encoding and VAE decoding included, with guidance; every round has another prompt, so
 that no kept embedding helps. Each contestant has a process of its own with the same number of threads. They take turns,
-each after a picture of one step that isn't timed, as the system takes pages from a process that waits. diffusers runs in
-the faster of the two memory formats; torch.compile takes UNet and decoder, with frozen weights. Ours runs OpenVINO
+each after a picture of one step that isn't timed, as the system takes pages from a process that waits. diffusers runs
+in the faster of the two memory formats; torch.compile takes UNet and decoder, with frozen weights. Ours runs OpenVINO
 plans, without previews, since the others make none. Compiling is timed apart.
 
 Keys, for each number of steps in `cases`: eager_s, torch_compile_s, sync_s, async_s (medians of a picture),

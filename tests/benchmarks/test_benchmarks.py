@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-NAMES = ("denoise", "cancel", "hosts", "pipeline", "responsiveness", "startup")
+NAMES = ("denoise", "cancel", "hosts", "lora", "pipeline", "responsiveness", "startup", "weights")
 
 
 def _run(home: Path, name: str, *arguments: str) -> str:

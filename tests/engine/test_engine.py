@@ -22,9 +22,9 @@ from engine.errors import (
     OperationCancelled,
     RequestRefused,
 )
-from engine.events import Cancelled, EngineActivity, Event, Failed, Finished, Loading, Step
+from engine.events import Cancelled, EngineActivity, Event, Failed, Finished, Loading, MadeWith, Step
 from engine.pictures.metadata import read_settings
-from engine.request import Backend, EngineSettings, GenerationRequest, Sampler, Switch
+from engine.request import Backend, EngineSettings, GenerationRequest, Sampler, Switch, Weights
 
 REQUEST = GenerationRequest(prompt="a red apple, 3d style", seed=7, steps=6, backend=Backend.EAGER)
 COMPILED = REQUEST.model_copy(update={"backend": Backend.OPENVINO})
@@ -356,3 +356,31 @@ def test_a_closed_engine_refuses_and_leaves_nothing(settings: EngineSettings) ->
     with pytest.raises(HostClosed):
         engine.submit(REQUEST)
     assert isinstance(heard[-1], Cancelled)
+
+
+# Weights
+
+
+def test_changed_weights_count_from_the_next_picture_which_names_them(
+    configured: Callable[..., Engine], tiny_model: Path, tmp_path: Path
+) -> None:
+    request = GenerationRequest(prompt="a pear", model=str(tiny_model), width=32, height=32, steps=2)
+    compiled = request.model_copy(update={"backend": Backend.OPENVINO})
+    eager = request.model_copy(update={"backend": Backend.EAGER})
+    made = {
+        (weights, asked.backend): configured(weights=weights, output_folder=tmp_path).generate(asked)
+        for weights in (Weights.INT8, Weights.HALF, Weights.FULL)
+        for asked in (compiled, eager)
+    }
+    for (weights, backend), finished in made.items():
+        # what no plan answers is never in int8
+        ran = Weights.HALF if (weights, backend) == (Weights.INT8, Backend.EAGER) else weights
+        assert finished.path is not None
+        assert read_settings(finished.path)[1].weights is finished.made_with.weights is ran
+        assert finished.made_with.plan.startswith(backend)
+    pixels = {key: finished.image.pixels for key, finished in made.items()}
+    assert pixels[Weights.INT8, Backend.EAGER] == pixels[Weights.HALF, Backend.EAGER]
+
+
+def test_a_picture_made_before_weights_were_named_was_made_with_full_ones() -> None:
+    assert MadeWith.model_validate({"plan": "eager", "batch": 2}).weights is Weights.FULL

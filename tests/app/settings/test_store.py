@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from app.settings.settings import PreviewInterval, Settings
 from app.settings.store import SettingsStore
-from engine.request import Switch
+from engine.request import Switch, Weights
 
 
 def test_a_change_is_told_and_kept(tmp_path: Path) -> None:
@@ -36,11 +36,14 @@ def test_a_wrong_value_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_engine_gets_its_part() -> None:
-    settings = Settings(preview_interval=PreviewInterval.RARE, previews=False, vae_slicing=Switch.OFF)
+    settings = Settings(
+        preview_interval=PreviewInterval.RARE, previews=False, vae_slicing=Switch.OFF, weights=Weights.HALF
+    )
     for_engine = settings.for_engine(Path("/pictures"), Path("/plans"))
     assert for_engine.preview_interval == 2
     assert not for_engine.previews
     assert for_engine.vae_slicing is Switch.OFF
+    assert for_engine.weights is Weights.HALF
     assert for_engine.output_folder == Path("/pictures")
     assert settings.model_copy(update={"output_folder": Path("/mine")}).for_engine(
         Path("/pictures"), Path("/plans")
