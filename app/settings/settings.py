@@ -135,11 +135,14 @@ class Settings(BaseModel):
         _declared(
             _MEMORY,
             QT_TRANSLATE_NOOP("Settings", "Weights"),
-            QT_TRANSLATE_NOOP("Settings", "Smaller ones need less memory and take longer. From the next picture."),
+            QT_TRANSLATE_NOOP(
+                "Settings",
+                "Half rests in two thirds of the memory, builds in half of it, and takes a fifth longer a step.",
+            ),
             {
                 Weights.FULL: QT_TRANSLATE_NOOP("Settings", "Full"),
                 Weights.HALF: QT_TRANSLATE_NOOP("Settings", "Half"),
-                Weights.INT8: QT_TRANSLATE_NOOP("Settings", "8-bit"),
+                Weights.INT8: QT_TRANSLATE_NOOP("Settings", "8-bit (being tried)"),
             },
         ),
     ] = Weights.FULL
