@@ -26,7 +26,7 @@ from engine.request import Weights
 
 log = logging.getLogger(__name__)
 
-CONVERTER_REVISION = 1  # raised when converter.py makes a different model from the same module
+CONVERTER_REVISION = 2  # raised when converter.py makes a different model from the same module
 _LIBRARIES = ("openvino", "torch", "diffusers", "transformers")
 
 
