@@ -109,7 +109,7 @@ def _add_running_options(generate: argparse.ArgumentParser) -> None:
         "--weights",
         choices=("full", "half", "int8"),
         default="full",
-        help="half: two thirds of the memory for a fifth more time, nothing visible changes; int8 is being tried",
+        help="half: two thirds of the memory for a fifth more time, nothing visible changes; int8: half of it",
     )
     running.add_argument("--vae-tiling", choices=switch, default="auto", help="decode in tiles, to need less memory")
     running.add_argument("--vae-slicing", choices=switch, default="auto", help="decode one picture at a time")

@@ -137,12 +137,12 @@ class Settings(BaseModel):
             QT_TRANSLATE_NOOP("Settings", "Weights"),
             QT_TRANSLATE_NOOP(
                 "Settings",
-                "Half rests in two thirds of the memory, builds in half of it, and takes a fifth longer a step.",
+                "Half needs two thirds of the memory and shows no difference; 8-bit needs half and shows a little.",
             ),
             {
                 Weights.FULL: QT_TRANSLATE_NOOP("Settings", "Full"),
                 Weights.HALF: QT_TRANSLATE_NOOP("Settings", "Half"),
-                Weights.INT8: QT_TRANSLATE_NOOP("Settings", "8-bit (being tried)"),
+                Weights.INT8: QT_TRANSLATE_NOOP("Settings", "8-bit"),
             },
         ),
     ] = Weights.FULL
